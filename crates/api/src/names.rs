@@ -1,0 +1,108 @@
+//! Names that other tools know: labels, annotations, finalizers. They are the contract and never change.
+
+/// API groups.
+pub mod group {
+    /// Virtual machines, their instances and the installation.
+    pub const KUBEVIRT: &str = "kubevirt.io";
+    /// Operations on a VM that are no objects: start, console, ...
+    pub const SUBRESOURCES: &str = "subresources.kubevirt.io";
+}
+
+/// Labels on pods, instances, VMs and nodes.
+pub mod label {
+    /// Marks what belongs to a VM; the value is one of [`super::app`].
+    pub const APP: &str = "kubevirt.io";
+    /// On a pod: the UID of its instance.
+    pub const CREATED_BY: &str = "kubevirt.io/created-by";
+    /// On an instance: the node that owns it.
+    pub const NODE_NAME: &str = "kubevirt.io/nodeName";
+    /// On an instance in migration: the node it moves to.
+    pub const MIGRATION_TARGET_NODE_NAME: &str = "kubevirt.io/migrationTargetNodeName";
+    /// On a target pod: the UID of the migration it serves.
+    pub const MIGRATION_JOB_UID: &str = "kubevirt.io/migrationJobUID";
+    /// On a migration: the name of its instance.
+    pub const MIGRATION_SELECTOR: &str = "kubevirt.io/vmi-name";
+    /// On a node: whether it takes instances.
+    pub const SCHEDULABLE: &str = "kubevirt.io/schedulable";
+    /// On what a VM owns: the VM's name.
+    pub const VM: &str = "kubevirt.io/vm";
+    /// On an instance whose launcher is older than the installation.
+    pub const OUTDATED_LAUNCHER_IMAGE: &str = "kubevirt.io/outdatedLauncherImage";
+    /// On a node that can run realtime guests.
+    pub const REALTIME: &str = "kubevirt.io/realtime";
+    /// On a claim: the VM whose firmware and TPM state it holds.
+    pub const PERSISTENT_STATE_FOR: &str = "persistent-state-for";
+    /// On a node: CPU features, one label each.
+    pub const CPU_FEATURE_PREFIX: &str = "cpu-feature.node.kubevirt.io/";
+    /// On a node: CPU models it can run, one label each.
+    pub const CPU_MODEL_PREFIX: &str = "cpu-model.node.kubevirt.io/";
+    /// On a node: CPU models it can take by migration, one label each.
+    pub const CPU_MODEL_MIGRATION_PREFIX: &str = "cpu-model-migration.node.kubevirt.io/";
+    /// On a node: the model that host-model stands for.
+    pub const HOST_MODEL_CPU_PREFIX: &str = "host-model-cpu.node.kubevirt.io/";
+    /// On a node: features host-model needs beyond its model.
+    pub const HOST_MODEL_REQUIRED_FEATURES_PREFIX: &str = "host-model-required-features.node.kubevirt.io/";
+    /// On a node: the CPU vendor.
+    pub const CPU_VENDOR_PREFIX: &str = "cpu-vendor.node.kubevirt.io/";
+    /// On a node: facts about the time-stamp counter.
+    pub const CPU_TIMER_PREFIX: &str = "cpu-timer.node.kubevirt.io/";
+    /// On a node: Hyper-V enlightenments, one label each.
+    pub const HYPERV_PREFIX: &str = "hyperv.node.kubevirt.io/";
+    /// On a node: QEMU machine types, one label each.
+    pub const MACHINE_TYPE_PREFIX: &str = "machine-type.node.kubevirt.io/";
+}
+
+/// Values of [`label::APP`].
+pub mod app {
+    /// The pod of an instance.
+    pub const LAUNCHER: &str = "virt-launcher";
+    /// The pod that brings a hotplugged volume to the node.
+    pub const HOTPLUG_DISK: &str = "hotplug-disk";
+}
+
+/// Annotations.
+pub mod annotation {
+    /// On a launcher pod: the instance's name.
+    pub const DOMAIN: &str = "kubevirt.io/domain";
+    /// On a node: when its agent last said it was alive.
+    pub const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+    /// On an instance: the generation of the VM it was started from.
+    pub const VM_GENERATION: &str = "kubevirt.io/vm-generation";
+    /// On a pod that only exists to bind claims.
+    pub const EPHEMERAL_PROVISIONING: &str = "kubevirt.io/ephemeral-provisioning";
+    /// On a VM: `false` leaves its data volumes alone until it starts.
+    pub const IMMEDIATE_DATA_VOLUME_CREATION: &str = "kubevirt.io/immediate-data-volume-creation";
+    /// On any object: the newest API version a controller saw it in.
+    pub const LATEST_OBSERVED_API_VERSION: &str = "kubevirt.io/latest-observed-api-version";
+    /// On any object: the API version it is stored in.
+    pub const STORAGE_OBSERVED_API_VERSION: &str = "kubevirt.io/storage-observed-api-version";
+    /// On a VM: the restore that last changed it.
+    pub const LAST_RESTORE_UID: &str = "restore.kubevirt.io/lastRestoreUID";
+    /// On an instance: containers that may edit its domain.
+    pub const HOOK_SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
+    /// On a node: keeps the host-model labels of an obsolete CPU.
+    pub const OBSOLETE_HOST_MODEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
+    /// On a node: its labels are kept by someone else.
+    pub const SKIP_NODE_LABELLER: &str = "node-labeller.kubevirt.io/skip-node";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// On an instance: its pod and its node are cleaned up first.
+    pub const VMI: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
+    /// On a VM and its instance: the VM controller has seen the end of the instance.
+    pub const VM_CONTROLLER: &str = "kubevirt.io/virtualMachineControllerFinalize";
+    /// On a migration: both sides are cleaned up first.
+    pub const MIGRATION: &str = "kubevirt.io/migrationJobFinalize";
+    /// Kubernetes' own: children outlive their owner.
+    pub const ORPHAN: &str = "orphan";
+}
+
+/// Taint keys.
+pub mod taint {
+    /// Drains a node of its VMs; deprecated in favour of `kubectl drain`.
+    pub const DRAIN: &str = "kubevirt.io/drain";
+}
+
+/// The pod condition that tells whether the guest is not paused; a readiness gate of the launcher pod.
+pub const UNPAUSED_READINESS_GATE: &str = "kubevirt.io/virtual-machine-unpaused";
