@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::enums::{closed_enum, open_enum};
+use crate::nullable::Nullable;
 use crate::resource::resource;
 use crate::schema;
 use crate::schema::core;
@@ -78,20 +79,20 @@ pub struct VirtualMachineCloneStatus {
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Option<Vec<Condition>>,
     /// When the clone was completed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub creation_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub creation_time: Nullable<Time>,
     /// SnapshotInProgress, RestoreInProgress, CreatingTargetVM, Succeeded or Failed.
     pub phase: Option<VirtualMachineClonePhase>,
     /// Temporary VirtualMachineRestore in use; cleared afterwards.
-    #[schemars(extend("nullable" = true))]
-    pub restore_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub restore_name: Nullable<String>,
     /// VirtualMachineSnapshot in use, temporary if the source is a VM.
-    #[schemars(extend("nullable" = true))]
-    pub snapshot_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub snapshot_name: Nullable<String>,
     /// Name of the new VM, given or generated.
-    #[schemars(extend("nullable" = true))]
-    pub target_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub target_name: Nullable<String>,
 }
 
 /// Which template metadata the clone keeps.

@@ -24,7 +24,7 @@ pub trait Condition {
     /// When the status last changed.
     fn last_transition_time(&self) -> Option<&Time>;
     /// Sets when the status last changed.
-    fn set_last_transition_time(&mut self, time: Option<Time>);
+    fn set_last_transition_time(&mut self, time: Time);
 }
 
 /// The condition of this type.
@@ -42,16 +42,14 @@ pub fn has<C: Condition>(conditions: Option<&[C]>, kind: &str, status: &Conditio
 /// Adds a condition, or replaces the one of its type in place. Returns whether anything changed.
 ///
 /// # Guarantees
-/// - The transition time is `now` if the status is new and the old one otherwise; what `condition` carries is ignored.
+/// - The transition time is `now` if the status is new and the old one
+///   otherwise; what `condition` carries is ignored.
 /// - Nothing changes, and nothing needs to be written, if all else is equal.
 pub fn set<C: Condition + PartialEq>(conditions: &mut Option<Vec<C>>, mut condition: C, now: Timestamp) -> bool {
     let list = conditions.get_or_insert_default();
     let old = list.iter_mut().find(|old| old.kind() == condition.kind());
-    let since = match &old {
-        Some(old) if old.status() == condition.status() => old.last_transition_time().cloned(),
-        _ => Some(Time(now)),
-    };
-    condition.set_last_transition_time(since);
+    let since = old.as_deref().filter(|old| old.status() == condition.status()).and_then(C::last_transition_time);
+    condition.set_last_transition_time(since.cloned().unwrap_or(Time(now)));
     match old {
         Some(old) if *old == condition => false,
         Some(old) => {
@@ -93,8 +91,8 @@ macro_rules! condition {
                 self.last_transition_time.as_ref()
             }
 
-            fn set_last_transition_time(&mut self, time: Option<Time>) {
-                self.last_transition_time = time;
+            fn set_last_transition_time(&mut self, time: Time) {
+                self.last_transition_time = time.into();
             }
         }
     )*};

@@ -10,6 +10,7 @@ use serde_with::skip_serializing_none;
 use crate::enums::closed_enum;
 use crate::host_devices::{MediatedDevicesConfiguration, PermittedHostDevices};
 use crate::migration::MigrationConfiguration;
+use crate::nullable::Nullable;
 use crate::quantity::Quantity;
 use crate::schema;
 use crate::schema::core;
@@ -32,11 +33,14 @@ pub struct KubeVirtConfiguration {
     #[schemars(with = "Option<core::LabelSelector>")]
     pub auto_cpu_limit_namespace_label_selector: Option<LabelSelector>,
     /// VMs prepared for incremental backup.
-    pub changed_block_tracking_label_selectors: Option<ChangedBlockTrackingSelectors>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub changed_block_tracking_label_selectors: Nullable<ChangedBlockTrackingSelectors>,
     /// Whether the bundled instance types are installed.
-    pub common_instancetypes_deployment: Option<CommonInstancetypesDeployment>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub common_instancetypes_deployment: Nullable<CommonInstancetypesDeployment>,
     /// Settings for encrypted-memory guests.
-    pub confidential_compute: Option<ConfidentialComputeConfiguration>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub confidential_compute: Nullable<ConfidentialComputeConfiguration>,
     /// API client tuning for virt-controller.
     pub controller_configuration: Option<ReloadableComponentConfiguration>,
     /// CPU model of VMIs that set none; host-model if unset.
@@ -59,7 +63,8 @@ pub struct KubeVirtConfiguration {
     /// Pull policy for the containers of virt-launcher pods.
     pub image_pull_policy: Option<PullPolicy>,
     /// How VMs relate to their instance type and preference.
-    pub instancetype: Option<InstancetypeConfiguration>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub instancetype: Nullable<InstancetypeConfiguration>,
     /// Nodes that merge identical memory pages.
     pub ksm_configuration: Option<KSMConfiguration>,
     /// Ceilings for CPU and memory hotplug.
@@ -85,7 +90,8 @@ pub struct KubeVirtConfiguration {
     /// Host devices guests may use; all others are refused.
     pub permitted_host_devices: Option<PermittedHostDevices>,
     /// SCSI persistent reservation support for LUN disks.
-    pub persistent_reservation_configuration: Option<PersistentReservationConfiguration>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub persistent_reservation_configuration: Nullable<PersistentReservationConfiguration>,
     /// Whether KubeVirt roles extend admin, edit and view, or Manual.
     pub role_aggregation_strategy: Option<RoleAggregationStrategy>,
     /// Seccomp profiles for virt-launcher pods.
@@ -102,15 +108,16 @@ pub struct KubeVirtConfiguration {
     /// TLS floor and ciphers of all KubeVirt endpoints.
     pub tls_configuration: Option<TLSConfiguration>,
     /// Whether the VM template API and controller are installed.
-    pub virt_template_deployment: Option<VirtTemplateDeployment>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub virt_template_deployment: Nullable<VirtTemplateDeployment>,
     /// Most VMIs one node may run.
     #[schemars(with = "Option<schema::Integer>")]
     pub virtual_machine_instances_per_node: Option<u32>,
     /// Guest features switched off for the whole cluster.
     pub virtual_machine_options: Option<VirtualMachineOptions>,
     /// Stage applies VM edits at restart; LiveUpdate tries at once.
-    #[schemars(extend("nullable" = true))]
-    pub vm_rollout_strategy: Option<VMRolloutStrategy>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub vm_rollout_strategy: Nullable<VMRolloutStrategy>,
     /// StorageClass of the PVCs that keep TPM and EFI state.
     pub vm_state_storage_class: Option<String>,
     /// API client tuning for the admission webhooks.
@@ -323,31 +330,28 @@ pub struct DisableSerialConsoleLog {}
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("nullable" = true))]
 pub struct InstancetypeConfiguration {
     /// Keep the reference, expand new VMs into full specs, or expandAll.
-    #[schemars(extend("nullable" = true))]
-    pub reference_policy: Option<InstancetypeReferencePolicy>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub reference_policy: Nullable<InstancetypeReferencePolicy>,
 }
 
 /// Control over the bundled instance types and preferences.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[schemars(extend("nullable" = true))]
 pub struct CommonInstancetypesDeployment {
     /// Whether the operator installs them; true if unset.
-    #[schemars(extend("nullable" = true))]
-    pub enabled: Option<bool>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub enabled: Nullable<bool>,
 }
 
 /// Control over the VM template component.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[schemars(extend("nullable" = true))]
 pub struct VirtTemplateDeployment {
     /// Whether the operator installs it.
-    #[schemars(extend("nullable" = true))]
-    pub enabled: Option<bool>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub enabled: Nullable<bool>,
 }
 
 /// A hypervisor virt-launcher can run guests on.
@@ -417,7 +421,6 @@ pub struct CustomProfile {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("nullable" = true))]
 pub struct ChangedBlockTrackingSelectors {
     /// Matches namespaces; all their VMs are tracked.
     #[schemars(with = "Option<core::LabelSelector>")]
@@ -430,26 +433,24 @@ pub struct ChangedBlockTrackingSelectors {
 /// SCSI persistent reservation support for LUN disks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[schemars(extend("nullable" = true))]
 pub struct PersistentReservationConfiguration {
     /// True runs qemu-pr-helper next to virt-handler.
-    #[schemars(extend("nullable" = true))]
-    pub enabled: Option<bool>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub enabled: Nullable<bool>,
 }
 
 /// Cluster settings for encrypted-memory guests.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[schemars(extend("nullable" = true))]
 pub struct ConfidentialComputeConfiguration {
     /// Settings for Intel TDX guests.
-    pub tdx: Option<TDXConfiguration>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub tdx: Nullable<TDXConfiguration>,
 }
 
 /// Cluster settings for Intel TDX guests.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[schemars(extend("nullable" = true))]
 pub struct TDXConfiguration {
     /// Access to the host service that signs guest quotes.
     pub attestation: Option<TDXAttestationConfiguration>,

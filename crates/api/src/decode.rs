@@ -148,6 +148,10 @@ fn explain(message: &str) -> String {
     {
         return format!("expected {}, got {found:?}", expected.replace('`', ""));
     }
+    // Times are read by `jiff`, the only parser here with words of its own.
+    if message.starts_with("failed to parse") {
+        return format!("expected a time such as 2006-01-02T15:04:05Z; {message}");
+    }
     let stripped = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
     let Some((found, expected)) = stripped.and_then(|rest| rest.rsplit_once(", expected ")) else {
         return message.to_owned();
@@ -164,7 +168,6 @@ fn in_words(expected: &str) -> &str {
         "a boolean" => "true or false",
         "a sequence" => "a list",
         "a map" => "an object",
-        "Time" | "a string representing a timestamp" => "a time such as 2006-01-02T15:04:05Z",
         other if other.starts_with("struct ") => "an object",
         other => other,
     }

@@ -9,6 +9,7 @@ use serde_with::skip_serializing_none;
 use crate::conditions::ConditionStatus;
 use crate::duration::Duration;
 use crate::enums::open_enum;
+use crate::nullable::Nullable;
 use crate::resource::resource;
 use crate::schema;
 use crate::schema::core;
@@ -161,13 +162,13 @@ pub struct Condition {
     /// Such as Ready or VolumesCreated.
     pub type_: String,
     /// When the condition was last checked.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_probe_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_probe_time: Nullable<Time>,
     /// When the status last changed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_transition_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
     /// Details of the last change, for people to read.
     pub message: Option<String>,
     /// CamelCase word for the cause of the last change.

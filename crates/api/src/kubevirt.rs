@@ -12,6 +12,7 @@ use crate::conditions::ConditionStatus;
 use crate::configuration::KubeVirtConfiguration;
 use crate::duration::Duration;
 use crate::enums::open_enum;
+use crate::nullable::Nullable;
 use crate::resource::resource;
 use crate::schema;
 use crate::schema::core;
@@ -140,13 +141,13 @@ pub struct KubeVirtCondition {
     /// Created, Available, Progressing, Degraded or Synchronized.
     pub type_: String,
     /// When the condition was last checked.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_probe_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_probe_time: Nullable<Time>,
     /// When the status last changed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_transition_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
     /// Details for people to read.
     pub message: Option<String>,
     /// CamelCase word for why the status is as it is.

@@ -17,6 +17,7 @@ pub mod decode;
 pub mod duration;
 mod enums;
 pub mod names;
+pub mod nullable;
 pub mod owner;
 pub mod quantity;
 mod resource;

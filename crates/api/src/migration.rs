@@ -9,6 +9,7 @@ use serde_with::skip_serializing_none;
 
 use crate::conditions::ConditionStatus;
 use crate::enums::{closed_enum, open_enum};
+use crate::nullable::Nullable;
 use crate::quantity::Quantity;
 use crate::resource::resource;
 use crate::schema;
@@ -83,13 +84,13 @@ pub struct VirtualMachineInstanceMigrationCondition {
     /// Aspect reported, such as migrationAbortRequested.
     pub type_: String,
     /// When the condition was last checked.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_probe_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_probe_time: Nullable<Time>,
     /// When the status last changed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_transition_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
     /// Details for a human reader.
     pub message: Option<String>,
     /// CamelCase word for why the status is as it is.
@@ -139,9 +140,9 @@ pub struct VirtualMachineInstanceMigrationState {
     /// True once the migration ended, also after failure.
     pub completed: Option<bool>,
     /// When the migration ended.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub end_timestamp: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub end_timestamp: Nullable<Time>,
     /// True if the guest did not make it to the target.
     pub failed: Option<bool>,
     /// Error text of a failed migration.
@@ -166,9 +167,9 @@ pub struct VirtualMachineInstanceMigrationState {
     /// What the source side knows and shares.
     pub source_state: Option<VirtualMachineInstanceMigrationSourceState>,
     /// When data began to flow.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub start_timestamp: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub start_timestamp: Nullable<Time>,
     /// UID of the pod that hotplugs volumes on the target.
     #[serde(rename = "targetAttachmentPodUID")]
     pub target_attachment_pod_uid: Option<String>,

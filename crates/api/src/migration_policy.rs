@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::migration::ExperimentalMigrationOptions;
+use crate::nullable::Nullable;
 use crate::quantity::Quantity;
 use crate::resource::resource;
 use crate::schema;
@@ -28,7 +29,8 @@ pub struct MigrationPolicy {
     /// Overrides, and the VMIs they apply to.
     pub spec: MigrationPolicySpec,
     /// Empty for now.
-    pub status: Option<MigrationPolicyStatus>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub status: Nullable<MigrationPolicyStatus>,
 }
 
 resource!(MigrationPolicy is cluster "migrationpolicies" of "migrations.kubevirt.io" in "v1alpha1" with { spec, status });
@@ -63,7 +65,6 @@ pub struct MigrationPolicySpec {
 
 /// Empty; nothing is reported yet.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[schemars(extend("nullable" = true))]
 pub struct MigrationPolicyStatus {}
 
 /// Picks VMIs by label; both parts must match.

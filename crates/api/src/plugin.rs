@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::duration::Duration;
 use crate::enums::open_enum;
 use crate::resource::resource;
 use crate::schema;
@@ -80,7 +81,7 @@ pub struct DomainHook {
     /// Has a container in the virt-launcher pod make the change.
     pub sidecar: Option<SidecarHook>,
     /// Longest wait for the hook, such as 10s.
-    pub timeout: Option<String>,
+    pub timeout: Option<Duration>,
 }
 
 /// A domain change written as a CEL expression.
@@ -116,7 +117,7 @@ pub struct NodeHook {
     /// What a failure does to the VMI; overrides the plugin's.
     pub failure_strategy: Option<FailureStrategy>,
     /// Longest wait for one call, such as 10s.
-    pub timeout: Option<String>,
+    pub timeout: Option<Duration>,
 }
 
 /// Points to a cluster-scoped admission policy.

@@ -10,6 +10,7 @@ use serde_with::skip_serializing_none;
 use crate::conditions::ConditionStatus;
 use crate::duration::Duration;
 use crate::enums::closed_enum;
+use crate::nullable::Nullable;
 use crate::resource::resource;
 use crate::schema;
 use crate::schema::core;
@@ -93,13 +94,13 @@ pub struct VirtualMachinePoolCondition {
     /// ReplicaFailure or ReplicaPaused.
     pub type_: String,
     /// When the condition was last checked.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_probe_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_probe_time: Nullable<Time>,
     /// When the status last changed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_transition_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
     /// Details of the last change, for people to read.
     pub message: Option<String>,
     /// CamelCase word for the cause of the last change.
@@ -111,9 +112,10 @@ pub struct VirtualMachinePoolCondition {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct VirtualMachineTemplateSpec {
     /// Labels and annotations that every created VM receives.
-    #[schemars(with = "Option<schema::AnyObject>")]
-    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true, "nullable" = true))]
-    pub metadata: Option<ObjectMeta>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::AnyObject>")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub metadata: Nullable<ObjectMeta>,
     /// VM specification that every created VM starts from.
     pub spec: Option<VirtualMachineSpec>,
 }

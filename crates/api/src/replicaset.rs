@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::conditions::ConditionStatus;
+use crate::nullable::Nullable;
 use crate::resource::resource;
 use crate::schema;
 use crate::schema::core;
@@ -27,7 +28,8 @@ pub struct VirtualMachineInstanceReplicaSet {
     /// How many VMIs to keep, and what they look like.
     pub spec: VirtualMachineInstanceReplicaSetSpec,
     /// How many VMIs exist and are ready.
-    pub status: Option<VirtualMachineInstanceReplicaSetStatus>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub status: Nullable<VirtualMachineInstanceReplicaSetStatus>,
 }
 
 resource!(VirtualMachineInstanceReplicaSet is namespaced "virtualmachineinstancereplicasets" of "kubevirt.io" in "v1" with { spec, status });
@@ -54,7 +56,6 @@ pub struct VirtualMachineInstanceReplicaSetSpec {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("nullable" = true))]
 pub struct VirtualMachineInstanceReplicaSetStatus {
     /// Whether scaling is paused or failing.
     pub conditions: Option<Vec<VirtualMachineInstanceReplicaSetCondition>>,
@@ -76,13 +77,13 @@ pub struct VirtualMachineInstanceReplicaSetCondition {
     /// ReplicaPaused or ReplicaFailure.
     pub type_: String,
     /// When the condition was last checked.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_probe_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_probe_time: Nullable<Time>,
     /// When the status last changed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_transition_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
     /// Details for people to read.
     pub message: Option<String>,
     /// CamelCase word for why the status is as it is.

@@ -45,6 +45,9 @@ fn simplify(schema: &mut Value) {
             }
         }
     }
+    if object.get("default") == Some(&Value::Null) {
+        object.remove("default");
+    }
     drop_null(object);
     unsign(object);
     if object.get("additionalProperties") == Some(&Value::Bool(false)) {

@@ -9,6 +9,7 @@ use serde_with::skip_serializing_none;
 use crate::conditions::ConditionStatus;
 use crate::duration::Duration;
 use crate::enums::open_enum;
+use crate::nullable::Nullable;
 use crate::resource::resource;
 use crate::schema;
 use crate::schema::core;
@@ -61,9 +62,9 @@ pub struct VirtualMachineSnapshotStatus {
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub conditions: Option<Vec<Condition>>,
     /// Moment that the copied state represents.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub creation_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub creation_time: Nullable<Time>,
     /// Most recent failure, if any.
     pub error: Option<Error>,
     /// Deprecated: use sourceIndications.
@@ -117,13 +118,13 @@ pub struct Condition {
     /// Ready, Progressing or Failure.
     pub type_: String,
     /// When the condition was last checked.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_probe_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_probe_time: Nullable<Time>,
     /// When the status last changed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_transition_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
     /// Details of the last change, for people to read.
     pub message: Option<String>,
     /// Cause of the last change, in short.
@@ -185,9 +186,9 @@ pub struct VirtualMachineSnapshotContentSpec {
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineSnapshotContentStatus {
     /// When the last volume snapshot had been taken.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub creation_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub creation_time: Nullable<Time>,
     /// Most recent failure, if any.
     pub error: Option<Error>,
     /// True once every volume snapshot is ready.
@@ -211,9 +212,10 @@ pub struct SourceSpec {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct VirtualMachine {
     /// Name, labels and annotations at snapshot time.
-    #[schemars(with = "Option<schema::AnyObject>")]
-    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true, "nullable" = true))]
-    pub metadata: Option<ObjectMeta>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::AnyObject>")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub metadata: Nullable<ObjectMeta>,
     /// VM specification at snapshot time.
     pub spec: Option<VirtualMachineSpec>,
     /// VM status at snapshot time; informational only.
@@ -254,9 +256,9 @@ pub struct VolumeSnapshotStatus {
     /// VolumeSnapshot that this entry describes.
     pub volume_snapshot_name: String,
     /// When the storage took the snapshot.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub creation_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub creation_time: Nullable<Time>,
     /// Failure reported by the CSI driver, if any.
     pub error: Option<Error>,
     /// True once a new volume can be made from it.

@@ -10,6 +10,7 @@ use serde_with::skip_serializing_none;
 use crate::conditions::ConditionStatus;
 use crate::data_volume::DataVolumeSpec;
 use crate::enums::open_enum;
+use crate::nullable::Nullable;
 use crate::resource::resource;
 use crate::schema;
 use crate::subresources::{AddVolumeOptions, RemoveVolumeOptions};
@@ -67,7 +68,8 @@ pub struct VirtualMachineSpec {
 #[serde(rename_all = "camelCase")]
 pub struct VirtualMachineStatus {
     /// State of dirty block tracking for incremental backups.
-    pub changed_block_tracking: Option<ChangedBlockTrackingStatus>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub changed_block_tracking: Nullable<ChangedBlockTrackingStatus>,
     /// Observed aspects such as Ready, Paused or RestartRequired.
     pub conditions: Option<Vec<VirtualMachineCondition>>,
     /// True while a VMI exists for this VM.
@@ -75,13 +77,16 @@ pub struct VirtualMachineStatus {
     /// Generation of the VM as last edited.
     pub desired_generation: Option<i64>,
     /// Instance type in use, with the revision that was captured.
-    pub instancetype_ref: Option<InstancetypeStatusRef>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub instancetype_ref: Nullable<InstancetypeStatusRef>,
     /// Memory dump last requested and how far it got.
-    pub memory_dump_request: Option<VirtualMachineMemoryDumpRequest>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub memory_dump_request: Nullable<VirtualMachineMemoryDumpRequest>,
     /// Generation of the VM the running VMI was created from.
     pub observed_generation: Option<i64>,
     /// Preference in use, with the revision that was captured.
-    pub preference_ref: Option<InstancetypeStatusRef>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub preference_ref: Nullable<InstancetypeStatusRef>,
     /// One-word summary such as Stopped, Running or Migrating.
     #[schemars(extend("default" = "Stopped"))]
     pub printable_status: Option<VirtualMachinePrintableStatus>,
@@ -94,7 +99,8 @@ pub struct VirtualMachineStatus {
     /// VirtualMachineSnapshot now being taken of this VM.
     pub snapshot_in_progress: Option<String>,
     /// Backoff after failed starts; absent once a start succeeds.
-    pub start_failure: Option<VirtualMachineStartFailure>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub start_failure: Nullable<VirtualMachineStartFailure>,
     /// Start and stop requests not carried out yet.
     pub state_change_requests: Option<Vec<VirtualMachineStateChangeRequest>>,
     /// Hotplug requests not applied to the template yet.
@@ -116,13 +122,13 @@ pub struct VirtualMachineCondition {
     /// Aspect reported, such as Ready, Paused or RestartRequired.
     pub type_: String,
     /// When the condition was last checked.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_probe_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_probe_time: Nullable<Time>,
     /// When the status last changed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_transition_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
     /// Details for a human reader.
     pub message: Option<String>,
     /// CamelCase word for why the status is as it is.
@@ -133,7 +139,6 @@ pub struct VirtualMachineCondition {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("nullable" = true))]
 pub struct VirtualMachineStartFailure {
     /// Failed starts in a row; each lengthens the delay.
     #[schemars(with = "Option<schema::Integer>")]
@@ -173,7 +178,6 @@ pub struct VirtualMachineVolumeRequest {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("nullable" = true))]
 pub struct VirtualMachineMemoryDumpRequest {
     /// Claim in the same namespace that receives the dump.
     pub claim_name: String,
@@ -262,7 +266,6 @@ pub struct PreferenceMatcher {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("nullable" = true))]
 pub struct InstancetypeStatusRef {
     /// Frozen copy that later starts of the VM use.
     pub controller_revision_ref: Option<ControllerRevisionRef>,
@@ -289,9 +292,10 @@ pub struct ControllerRevisionRef {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 pub struct VirtualMachineInstanceTemplateSpec {
     /// Labels and annotations copied to each VMI.
-    #[schemars(with = "Option<schema::AnyObject>")]
-    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true, "nullable" = true))]
-    pub metadata: Option<ObjectMeta>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::AnyObject>")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub metadata: Nullable<ObjectMeta>,
     /// Spec of each VMI; edits mostly need a restart.
     pub spec: Option<VirtualMachineInstanceSpec>,
 }
@@ -307,18 +311,19 @@ pub struct DataVolumeTemplateSpec {
     /// DataVolume; optional.
     pub kind: Option<String>,
     /// Metadata of the DataVolume; volumes refer to its name.
-    #[schemars(with = "Option<schema::AnyObject>")]
-    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true, "nullable" = true))]
-    pub metadata: Option<ObjectMeta>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::AnyObject>")]
+    #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+    pub metadata: Nullable<ObjectMeta>,
     /// Where the data comes from and the storage it needs.
     pub spec: DataVolumeSpec,
     /// Ignored; accepted so that whole DataVolumes can be pasted.
-    pub status: Option<DataVolumeTemplateDummyStatus>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub status: Nullable<DataVolumeTemplateDummyStatus>,
 }
 
 /// Empty placeholder; a template has no status.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[schemars(extend("nullable" = true))]
 pub struct DataVolumeTemplateDummyStatus {}
 
 open_enum! {

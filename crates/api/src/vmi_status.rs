@@ -12,6 +12,7 @@ use crate::data_volume::VolumeMode;
 use crate::domain::Machine;
 use crate::enums::open_enum;
 use crate::migration::VirtualMachineInstanceMigrationState;
+use crate::nullable::Nullable;
 use crate::quantity::Quantity;
 use crate::schema;
 
@@ -27,7 +28,8 @@ pub struct VirtualMachineInstanceStatus {
     /// Launcher pod UIDs mapped to nodes; two during migration.
     pub active_pods: Option<BTreeMap<String, String>>,
     /// State of dirty block tracking for incremental backups.
-    pub changed_block_tracking: Option<ChangedBlockTrackingStatus>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub changed_block_tracking: Nullable<ChangedBlockTrackingStatus>,
     /// Observed aspects such as Ready or LiveMigratable.
     pub conditions: Option<Vec<VirtualMachineInstanceCondition>>,
     /// Topology the guest sees now, after CPU hotplug.
@@ -93,13 +95,13 @@ pub struct VirtualMachineInstanceCondition {
     /// Aspect reported, such as LiveMigratable or AgentConnected.
     pub type_: String,
     /// When the condition was last checked.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_probe_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_probe_time: Nullable<Time>,
     /// When the status last changed.
-    #[schemars(with = "Option<schema::Time>")]
-    #[schemars(extend("nullable" = true))]
-    pub last_transition_time: Option<Time>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
     /// Details for a human reader.
     pub message: Option<String>,
     /// CamelCase word for why the status is as it is.
@@ -338,19 +340,18 @@ pub struct StorageMigratedVolumeInfo {
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("nullable" = true))]
 pub struct ChangedBlockTrackingStatus {
     /// Tracking state, such as Initializing, Enabled or PendingRestart.
     pub state: ChangedBlockTrackingState,
     /// Backup that is running or ran last.
-    pub backup_status: Option<VirtualMachineInstanceBackupStatus>,
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    pub backup_status: Nullable<VirtualMachineInstanceBackupStatus>,
 }
 
 /// Progress of a backup of the guest disks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("nullable" = true))]
 pub struct VirtualMachineInstanceBackupStatus {
     /// Warning or error text about the backup.
     pub backup_msg: Option<String>,

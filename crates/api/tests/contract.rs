@@ -1,6 +1,7 @@
 //! The generated CRDs against the contract, path by path.
 //!
 //! The contract (`../shared/api`) is not part of the project. Where it is absent, these tests report as ignored.
+#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test speaks and fails on the terminal")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
