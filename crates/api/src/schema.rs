@@ -23,9 +23,9 @@ pub fn structural<T: JsonSchema>() -> Value {
     if let Value::Object(root) = &mut schema {
         root.remove("title");
     }
-    // An object may be decoded without metadata; for an API server that is no default.
+    // The API server knows the metadata of a root itself, and takes nothing from the CRD about it.
     if let Some(Value::Object(metadata)) = schema.pointer_mut("/properties/metadata") {
-        metadata.remove("default");
+        metadata.retain(|key, _| key == "type");
     }
     schema
 }

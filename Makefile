@@ -1,0 +1,51 @@
+# The commands of the README. Everything that is needed is installed by them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+export CARGO_TERM_PROGRESS_WHEN := never
+
+root := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: help
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
+
+# One build of everything, tests included, serves all steps below: the same packages, features and profile.
+.PHONY: test
+test: packages ## install what is needed, run every test
+	cargo test --workspace --locked
+	cargo xtask tidy
+
+.PHONY: test-peers
+test-peers: packages peers ## run what depends on the real peers
+	ORLOP_PEERS=$$(e2e/peers/build --dir) cargo test --workspace --locked --test 'peers_*' -- --ignored
+
+.PHONY: peers
+peers: packages ## build or fetch the real programs that Orlop is compared with, once
+	e2e/peers/build
+
+.PHONY: lint
+lint: ## lints and formatting, as CI checks them
+	cargo clippy --workspace --all-targets --locked -- --deny warnings
+	cargo fmt --all --check
+
+.PHONY: generate
+generate: ## write the files that are generated and checked in
+	cargo xtask crds
+
+# A C compiler links; util-linux (setpriv) ends test programs with their test.
+needed := cc:build-essential git:git setpriv:util-linux
+
+.PHONY: packages
+packages:
+	@missing=()
+	for pair in $(needed); do
+	    command -v "$${pair%%:*}" >/dev/null || missing+=("$${pair##*:}")
+	done
+	if [ $${#missing[@]} -gt 0 ]; then
+	    echo "installing $${missing[*]}"
+	    $(root) apt-get update -qq
+	    DEBIAN_FRONTEND=noninteractive $(root) apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+	fi
+	command -v cargo >/dev/null || { echo "a Rust toolchain is needed: https://rustup.rs"; exit 1; }

@@ -1,0 +1,138 @@
+//! A real kube-apiserver with a real etcd, on loopback, gone when dropped.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+use crate::{output, peer};
+
+/// The token of a member of system:masters; it is worth nothing beyond the life of one test.
+const TOKEN: &str = "admin";
+/// How often readiness is asked for. Each question takes a tenth of a second or so; a start takes some seconds.
+const QUESTIONS: usize = 600;
+
+/// A running control plane.
+pub struct ControlPlane {
+    folder: TempDir,
+    kubectl: PathBuf,
+    // Held for their end, in this order: the server before its store.
+    _server: Ended,
+    _store: Ended,
+}
+
+impl ControlPlane {
+    /// Starts etcd and kube-apiserver and waits until the server is ready.
+    ///
+    /// # Errors
+    /// When a program is missing or does not come up; then with the end of its log.
+    pub fn start() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("orlop-control-plane-").tempdir()?;
+        let path = folder.path();
+        let (client, peer_port, secure) = (free_port()?, free_port()?, free_port()?);
+        let store = start_etcd(path, client, peer_port)?;
+        let server = start_server(path, client, secure)?;
+        std::fs::write(path.join("kubeconfig"), kubeconfig(secure))?;
+        let plane = Self { folder, kubectl: peer("kubectl")?, _server: server, _store: store };
+        plane.wait_for("/readyz").map_err(|error| error.context(plane.log_end("kube-apiserver")))?;
+        Ok(plane)
+    }
+
+    /// `kubectl` as the admin of this control plane.
+    #[must_use]
+    pub fn kubectl(&self) -> Command {
+        let mut command = Command::new(&self.kubectl);
+        // An own home: the user's contexts and caches stay out of it.
+        command.arg("--kubeconfig").arg(self.folder.path().join("kubeconfig")).env("HOME", self.folder.path());
+        command
+    }
+
+    /// Asks for a path until it answers.
+    ///
+    /// # Errors
+    /// When it never does.
+    pub fn wait_for(&self, path: &str) -> Result<()> {
+        for _ in 0..QUESTIONS {
+            if output(self.kubectl().args(["get", "--raw", path])).is_ok() {
+                return Ok(());
+            }
+        }
+        bail!("{path} does not answer")
+    }
+
+    fn log_end(&self, name: &str) -> String {
+        let log = std::fs::read_to_string(self.folder.path().join(format!("{name}.log"))).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        format!("the log of {name} ends with\n{}", lines[lines.len().saturating_sub(20)..].join("\n"))
+    }
+}
+
+fn start_etcd(folder: &Path, client: u16, peer_port: u16) -> Result<Ended> {
+    let mut command = background(&peer("etcd")?, folder, "etcd")?;
+    command
+        .arg(format!("--data-dir={}", folder.join("etcd").display()))
+        .arg(format!("--listen-client-urls=http://127.0.0.1:{client}"))
+        .arg(format!("--advertise-client-urls=http://127.0.0.1:{client}"))
+        .arg(format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"));
+    Ok(Ended(command.spawn().context("start etcd")?))
+}
+
+fn start_server(folder: &Path, etcd: u16, port: u16) -> Result<Ended> {
+    let tokens = folder.join("tokens.csv");
+    std::fs::write(&tokens, format!("{TOKEN},admin,admin,system:masters\n"))?;
+    let key = peer("service-account.key")?;
+    let mut command = background(&peer("kube-apiserver")?, folder, "kube-apiserver")?;
+    command
+        .arg(format!("--etcd-servers=http://127.0.0.1:{etcd}"))
+        .arg(format!("--secure-port={port}"))
+        .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--service-cluster-ip-range=10.96.0.0/16"])
+        .arg(format!("--cert-dir={}", folder.join("certificates").display()))
+        .arg(format!("--token-auth-file={}", tokens.display()))
+        .arg("--authorization-mode=RBAC")
+        .arg("--service-account-issuer=https://kubernetes.default.svc")
+        .arg(format!("--service-account-key-file={}", key.display()))
+        .arg(format!("--service-account-signing-key-file={}", key.display()));
+    Ok(Ended(command.spawn().context("start kube-apiserver")?))
+}
+
+/// A program whose output goes to a log, and which ends with this process even if that is killed.
+fn background(program: &Path, folder: &Path, name: &str) -> Result<Command> {
+    let log = File::create(folder.join(format!("{name}.log")))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(program).stdout(log.try_clone()?).stderr(log);
+    Ok(command)
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?.local_addr()?.port())
+}
+
+fn kubeconfig(port: u16) -> String {
+    serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{
+            "name": "test",
+            "cluster": { "server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true },
+        }],
+        "users": [{ "name": "admin", "user": { "token": TOKEN } }],
+        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "admin" } }],
+    })
+    .to_string()
+}
+
+/// A process that is killed and reaped when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way it is reaped.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
