@@ -41,7 +41,7 @@ fn generate() -> Result<BTreeMap<String, String>> {
         .map(|crd| {
             let name = crd.metadata.name.clone().unwrap_or_default();
             let yaml = api::crd::to_yaml(crd).with_context(|| format!("print {name}"))?;
-            Ok((format!("{name}.yaml"), format!("# Generated from crates/api by `cargo xtask crds`.\n{yaml}")))
+            Ok((format!("{name}.yaml"), yaml))
         })
         .collect()
 }

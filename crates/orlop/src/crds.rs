@@ -38,3 +38,36 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
         written => written.context("write to standard output"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(output: Format) -> String {
+        let mut out = Vec::new();
+        run(&Arguments { output }, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn yaml_is_what_is_checked_in() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crds");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap())
+            .collect();
+        files.sort();
+        let printed = printed(Format::Yaml);
+        let mut documents: Vec<&str> =
+            printed.split_inclusive("---\n").map(|text| text.trim_end_matches("---\n")).collect();
+        documents.sort_unstable();
+        assert_eq!(documents, files);
+    }
+
+    #[test]
+    fn json_is_one_list_that_kubectl_takes() {
+        let list: serde_json::Value = serde_json::from_str(&printed(Format::Json)).unwrap();
+        assert_eq!(list["kind"], "CustomResourceDefinitionList");
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(20));
+    }
+}
