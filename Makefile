@@ -34,14 +34,19 @@ lint: ## lints and formatting, as CI checks them
 generate: ## write the files that are generated and checked in
 	cargo xtask crds
 
-# A C compiler links; util-linux (setpriv) ends test programs with their test.
-needed := cc:build-essential git:git setpriv:util-linux
+# A C compiler links; QEMU and its firmware run guests. The rest is for tests: a real registry and what fills it, what
+# reads disks and certificates, and what ends test programs with their test (setpriv). QEMU's two packages are named
+# together: Debian's qemu-system-x86 may remove a newer qemu-utils.
+needed := cc:build-essential git:git \
+    qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf \
+    docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
+    setpriv:util-linux blkid:util-linux
 
 .PHONY: packages
 packages:
 	@missing=()
 	for pair in $(needed); do
-	    command -v "$${pair%%:*}" >/dev/null || missing+=("$${pair##*:}")
+	    command -v "$${pair%%:*}" >/dev/null || [ -e "$${pair%%:*}" ] || missing+=("$${pair##*:}")
 	done
 	if [ $${#missing[@]} -gt 0 ]; then
 	    echo "installing $${missing[*]}"

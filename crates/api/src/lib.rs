@@ -22,6 +22,8 @@ pub mod owner;
 pub mod quantity;
 mod resource;
 pub mod schema;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub mod access;
 pub mod backup;

@@ -1,6 +1,10 @@
 //! The binary: one module per subcommand, wiring only.
 
 mod crds;
+mod exec_guarded;
+mod run;
+mod virt_launcher;
+mod workbench;
 
 use std::process::ExitCode;
 
@@ -16,12 +20,19 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::Arguments),
+    VirtLauncher(virt_launcher::Arguments),
     Crds(crds::Arguments),
+    #[command(hide = true)]
+    ExecGuarded(exec_guarded::Arguments),
 }
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let result = match command {
+        Command::Run(arguments) => run::run(&arguments),
+        Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
+        Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),
     };
     match result {

@@ -1,0 +1,116 @@
+//! What a caller has prepared for a guest: everything that is not in the VirtualMachineInstance.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::accelerator::Accelerator;
+
+/// Files, sockets and devices for one guest.
+#[derive(Clone, Debug)]
+pub struct Resources {
+    /// What runs the guest's instructions.
+    pub accelerator: Accelerator,
+    /// A folder of the guest's own, mode 0700, for its sockets and logs.
+    pub runtime: PathBuf,
+    /// Where the bytes of each volume are, by its name.
+    pub volumes: BTreeMap<String, Source>,
+    /// What each interface is attached to, by its name.
+    pub interfaces: BTreeMap<String, Attachment>,
+    /// The files of a direct kernel boot.
+    pub kernel: Option<Kernel>,
+    /// The files of EFI firmware; not needed for BIOS guests.
+    pub efi: Option<Efi>,
+}
+
+/// The bytes behind a disk.
+///
+/// The format is what the caller knows, never what the bytes look like: a guest can write any header onto its disk.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// An absolute path.
+    pub path: PathBuf,
+    /// How the bytes are laid out.
+    pub format: Format,
+    /// Whether it is a file or a block device.
+    pub kind: SourceKind,
+    /// The image that a qcow2 overlay stands on.
+    pub base: Option<Base>,
+    /// Nothing may be written to it.
+    pub read_only: bool,
+    /// Its file system takes O_DIRECT.
+    pub direct_io: bool,
+}
+
+/// The image below an overlay; read, never written.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// An absolute path.
+    pub path: PathBuf,
+    /// How the bytes are laid out.
+    pub format: Format,
+    /// Whether it is a file or a block device.
+    pub kind: SourceKind,
+}
+
+/// How the bytes of a disk are laid out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Format {
+    /// As the guest sees them.
+    Raw,
+    /// In QEMU's own format.
+    Qcow2,
+}
+
+/// What a path leads to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SourceKind {
+    /// A regular file.
+    File,
+    /// A block device.
+    Block,
+}
+
+/// What an interface is attached to.
+#[derive(Clone, Debug)]
+pub enum Attachment {
+    /// A tap device of this name, already set up.
+    Tap {
+        /// The device's name.
+        device: String,
+    },
+    /// User-mode networking inside QEMU, with ports forwarded to the guest.
+    User {
+        /// Ports of the host that lead into the guest.
+        forwards: Vec<Forward>,
+    },
+}
+
+/// A port of the host that leads into the guest.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Forward {
+    /// The address of the host to listen on.
+    pub address: IpAddr,
+    /// The port of the host.
+    pub host: u16,
+    /// The port of the guest.
+    pub guest: u16,
+}
+
+/// The files of a direct kernel boot.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The kernel.
+    pub kernel: Option<PathBuf>,
+    /// The initial file system.
+    pub initrd: Option<PathBuf>,
+}
+
+/// The files of EFI firmware.
+#[derive(Clone, Debug)]
+pub struct Efi {
+    /// The firmware's code, shared and read-only.
+    pub code: PathBuf,
+    /// The guest's own copy of the variables.
+    pub variables: PathBuf,
+}

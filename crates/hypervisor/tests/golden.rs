@@ -1,0 +1,82 @@
+//! The arguments of QEMU for sample instances, or their refusal, word for word.
+//!
+//! Samples are in `samples/` and, where they are present, in `../shared/manifests`; what is expected is in `golden/`.
+//! `ORLOP_GOLDEN=write cargo test -p hypervisor --test golden` writes it anew, to be reviewed like code.
+#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test speaks and fails on the terminal")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use api::vmi::VirtualMachineInstance;
+use hypervisor::arguments::command_line;
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let shared = tests.join("../../../../shared/manifests");
+    let mut trials = trials(&tests.join("samples"), &tests.join("golden"));
+    if shared.is_dir() {
+        trials.extend(self::trials(&shared, &tests.join("golden/manifests")));
+    } else {
+        eprintln!("the sample manifests are not here; their tests are ignored");
+        trials.push(Trial::test("manifests", || Ok(())).with_ignored_flag(true));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+fn trials(samples: &Path, golden: &Path) -> Vec<Trial> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(samples).expect("samples").map(|entry| entry.expect("sample").path()).collect();
+    files.sort();
+    let mut trials = Vec::new();
+    for file in files {
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&file).expect("a sample is text");
+        let document: Value = serde_saphyr::from_str(&text).expect("a sample is YAML");
+        let expected = golden.join(format!("{name}.txt"));
+        if let Some(instance) = instance(document) {
+            trials.push(Trial::test(name, move || check(&instance, &expected)));
+        }
+    }
+    trials
+}
+
+/// The instance in a manifest: itself, or the template of a VM.
+fn instance(mut document: Value) -> Option<Value> {
+    match document["kind"].as_str()? {
+        "VirtualMachineInstance" => {}
+        "VirtualMachine" => document["spec"] = document["spec"]["template"]["spec"].take(),
+        _ => return None,
+    }
+    document["kind"] = "VirtualMachineInstance".into();
+    Some(document)
+}
+
+fn check(instance: &Value, file: &Path) -> Result<(), Failed> {
+    let vmi =
+        api::decode::object::<VirtualMachineInstance>(instance.clone()).map_err(|error| error.to_string())?.object;
+    let actual = match command_line(&vmi, &support::resources(&vmi)) {
+        Ok(line) => {
+            let variables = line.environment.iter().map(|(name, value)| format!("{name}={value}\n"));
+            let options = line.arguments.iter().map(|argument| {
+                let argument = argument.to_string_lossy();
+                if argument.starts_with('-') { format!("{argument}\n") } else { format!("    {argument}\n") }
+            });
+            variables.chain(options).collect::<String>()
+        }
+        Err(refusals) => refusals.iter().map(|refusal| format!("refused: {refusal}\n")).collect(),
+    };
+    if std::env::var("ORLOP_GOLDEN").is_ok_and(|value| value == "write") {
+        std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+        std::fs::write(file, &actual)?;
+    }
+    let expected = std::fs::read_to_string(file).unwrap_or_default();
+    if actual == expected {
+        Ok(())
+    } else {
+        Err(format!("{}\nexpected:\n{expected}\nactual:\n{actual}", file.display()).into())
+    }
+}

@@ -1,0 +1,43 @@
+//! Resources for any instance, as if everything it names had been prepared.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use api::vmi::VirtualMachineInstance;
+use hypervisor::accelerator::Accelerator;
+use hypervisor::resources::{Attachment, Base, Efi, Format, Forward, Kernel, Resources, Source, SourceKind};
+
+pub(crate) fn resources(vmi: &VirtualMachineInstance) -> Resources {
+    let firmware = vmi.spec.domain.firmware.as_ref();
+    let efi = firmware.and_then(|firmware| firmware.bootloader.as_ref()).and_then(|bootloader| bootloader.efi.as_ref());
+    let kernel = firmware.and_then(|firmware| firmware.kernel_boot.as_ref());
+    Resources {
+        accelerator: Accelerator::Tcg,
+        runtime: "/run/guest".into(),
+        volumes: vmi.spec.volumes.iter().flatten().map(|volume| (volume.name.clone(), source(volume))).collect(),
+        interfaces: interfaces(vmi),
+        kernel: kernel.map(|_| Kernel { kernel: Some("/boot/kernel".into()), initrd: Some("/boot/initrd".into()) }),
+        efi: efi.map(|_| Efi { code: "/usr/share/efi/code.fd".into(), variables: "/run/guest/variables.fd".into() }),
+    }
+}
+
+fn interfaces(vmi: &VirtualMachineInstance) -> BTreeMap<String, Attachment> {
+    let forward = Forward { address: Ipv4Addr::LOCALHOST.into(), host: 2222, guest: 22 };
+    let names = vmi.spec.domain.devices.interfaces.iter().flatten().map(|interface| interface.name.clone());
+    names.map(|name| (name, Attachment::User { forwards: vec![forward] })).collect()
+}
+
+fn source(volume: &api::volumes::Volume) -> Source {
+    let overlay = volume.container_disk.is_some();
+    let block = volume.persistent_volume_claim.is_some();
+    let base = Base { path: "/cache/disk".into(), format: Format::Qcow2, kind: SourceKind::File };
+    Source {
+        path: PathBuf::from("/volumes").join(&volume.name),
+        format: if overlay { Format::Qcow2 } else { Format::Raw },
+        kind: if block { SourceKind::Block } else { SourceKind::File },
+        base: overlay.then_some(base),
+        read_only: volume.cloud_init_no_cloud.is_some(),
+        direct_io: true,
+    }
+}

@@ -1,0 +1,145 @@
+//! `orlop run`: one instance in the foreground, with no control plane at all.
+
+mod defaults;
+mod progress;
+mod terminal;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use api::vmi::VirtualMachineInstance;
+use hypervisor::accelerator::Accelerator;
+use hypervisor::arguments::SERIAL_SOCKET;
+use tokio::net::UnixStream;
+use tokio::signal::unix::{SignalKind, signal};
+use virt_launcher::boot::{self, BootError};
+use virt_launcher::domain::End;
+use virt_launcher::driver::{Handle, StartError};
+use virt_launcher::machine::Request;
+
+use crate::workbench::{self, Port};
+
+/// Boot a VirtualMachineInstance in the foreground on this machine, without a cluster.
+///
+/// The terminal is the guest's serial console. Ctrl-C asks the guest to power off, a second one ends it.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The manifest, in YAML or JSON.
+    manifest: PathBuf,
+    /// Forward a port of this machine into the guest: HOST:GUEST or ADDRESS:HOST:GUEST.
+    #[arg(short = 'p', long = "port", value_name = "FORWARD", env = "ORLOP_RUN_PORT", value_delimiter = ',')]
+    ports: Vec<Port>,
+    #[command(flatten)]
+    workbench: workbench::Arguments,
+}
+
+/// Runs on one thread, which lives as long as the process: QEMU is killed with the thread that started it.
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    let result = runtime.block_on(start(arguments));
+    // A read of standard input cannot be cancelled; nobody waits for it.
+    runtime.shutdown_background();
+    result
+}
+
+async fn start(arguments: &Arguments) -> anyhow::Result<()> {
+    let Arguments { manifest, ports, workbench } = arguments;
+    let mut vmi = read(manifest)?;
+    defaults::complete(&mut vmi);
+    let folder = tempfile::Builder::new().prefix("orlop-run-").tempdir().context("make a folder for the guest")?;
+    let bar = progress::Bar::default();
+    let workbench = workbench.build(folder.path(), Box::new(bar.clone())).await?;
+    if workbench.accelerator == Accelerator::Tcg {
+        say("KVM does not work on this machine: the guest is emulated, and slow");
+    }
+    let booted = boot::boot(&vmi, workbench::user_network(&vmi, ports), &workbench).await;
+    bar.finish();
+    let guest = booted.map_err(explain)?;
+    let end = attend(&guest.handle, folder.path(), guest.grace).await?;
+    report(&end)
+}
+
+/// Reads the manifest; a field that nobody knows is a mistake, not a wish.
+fn read(manifest: &Path) -> anyhow::Result<VirtualMachineInstance> {
+    let text = std::fs::read_to_string(manifest).with_context(|| format!("read {}", manifest.display()))?;
+    let decoded = api::decode::manifest::<VirtualMachineInstance>(&text)
+        .with_context(|| format!("{} is no VirtualMachineInstance", manifest.display()))?;
+    if let Some(first) = decoded.unknown.first() {
+        bail!("{}: unknown field {first}", manifest.display());
+    }
+    Ok(decoded.object)
+}
+
+/// Shows the console until the guest ends; signals ask it to.
+async fn attend(handle: &Handle, folder: &Path, grace: Duration) -> anyhow::Result<End> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let _terminal = terminal::Terminal::take()?;
+    let mut out = std::io::stdout();
+    let console = async {
+        if let Ok(serial) = UnixStream::connect(folder.join(SERIAL_SOCKET)).await {
+            terminal::attach(serial, &mut out).await?;
+        }
+        anyhow::Ok(())
+    };
+    let stopping = async {
+        let mut asked = false;
+        loop {
+            tokio::select! {
+                biased;
+                // Both mean the same; whichever comes first.
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            let request = if asked { Request::Kill } else { Request::Shutdown { grace } };
+            say(if asked { "killing the guest" } else { "asking the guest to power off; once more to kill it" });
+            asked = true;
+            if let Err(error) = handle.request(request).await {
+                tracing::warn!(%error, "stop the guest");
+            }
+        }
+    };
+    tokio::pin!(console, stopping);
+    let mut shown = false;
+    loop {
+        tokio::select! {
+            biased;
+            // The console before the end: the guest's last words are shown.
+            result = &mut console, if !shown => {
+                result?;
+                shown = true;
+            }
+            end = handle.ended() => return Ok(end),
+            () = &mut stopping => {}
+        }
+    }
+}
+
+/// QEMU's own words, where it said any.
+fn explain(error: BootError) -> anyhow::Error {
+    match error {
+        BootError::Start(StartError::Ended { words, .. }) if !words.is_empty() => {
+            anyhow::anyhow!("QEMU did not start\n{words}")
+        }
+        other => other.into(),
+    }
+}
+
+/// A guest that was stopped by its user ended well.
+fn report(end: &End) -> anyhow::Result<()> {
+    match end {
+        End::PoweredOff | End::Rebooted | End::Killed => {
+            say(&end.to_string());
+            Ok(())
+        }
+        other => bail!("{other}"),
+    }
+}
+
+/// Tells the user, on a line of its own even while the guest writes.
+fn say(text: &str) {
+    // Nothing can be done about a terminal that is gone.
+    let _ = writeln!(std::io::stderr(), "\r\norlop: {text}\r");
+}

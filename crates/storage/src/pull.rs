@@ -1,0 +1,329 @@
+//! Images in, one file out.
+//!
+//! ```text
+//! Reference ── open ──> Image: manifest, digest checked
+//!                         │ layers, the topmost first
+//!                         ▼
+//!     registry or layout ── bytes ──> hash and count ──> unpack: gzip, zstd, tar ──> the wanted file
+//! ```
+//!
+//! # Guarantees
+//! - [`Image::fetch`] succeeds only if every blob it read had the length and the digest that the manifest names, and
+//!   the manifest the digest that the reference names, if it names one. Until then the target is the caller's secret:
+//!   it is for the caller to make it visible afterwards, as [`crate::cache`] does.
+//! - An image is hostile until proven otherwise. It is never unpacked: names in it are compared, not followed.
+//! - Memory stays small whatever the image: layers are streamed, and everything else is bounded.
+
+mod digest;
+mod layer;
+mod layout;
+mod manifest;
+mod registries;
+mod registry;
+mod tar;
+mod transfer;
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+use crate::image::{Reference, Version};
+use crate::qcow2::{self, Format};
+
+pub use digest::{Digest, DigestError};
+pub use layer::UnpackError;
+pub use manifest::ManifestError;
+pub use registries::{Credentials, Registries, RegistriesError};
+pub use registry::RegistryError;
+
+use layer::Search;
+use layout::Layout;
+use manifest::{Manifest, Parsed};
+use registry::Session;
+
+/// How much an image may cost.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// The most bytes of the one file that is kept.
+    pub max_disk_bytes: u64,
+    /// The most bytes of all layers after decompression. What is not kept is skipped, but skipping takes time too.
+    pub max_unpacked_bytes: u64,
+    /// The largest disk that a qcow2 image may show to a guest; it is sparse and costs little until it is written.
+    pub max_virtual_size: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { max_disk_bytes: 128 << 30, max_unpacked_bytes: 256 << 30, max_virtual_size: 16 << 40 }
+    }
+}
+
+/// Which file of an image.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Wanted {
+    /// The disk at this path, or else the only file below `/disk/`.
+    Disk(Option<String>),
+    /// Any file, such as a kernel; its content is not looked at.
+    File(String),
+}
+
+/// Watches a pull, for whoever draws it.
+pub trait Progress: Send + Sync {
+    /// So many bytes of all layers are done. Called often, from the task that pulls: it must not block.
+    fn update(&self, image: &Reference, done: u64, total: u64);
+}
+
+/// Nobody watches.
+impl Progress for () {
+    fn update(&self, _image: &Reference, _done: u64, _total: u64) {}
+}
+
+/// What a pull brought.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pulled {
+    /// How to read it. Told from its first bytes here and only here, before any guest could write them.
+    pub format: Format,
+    /// The size of the disk that a guest sees.
+    pub virtual_size: u64,
+    /// The length of the file.
+    pub bytes: u64,
+}
+
+/// Why an image could not be pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// The registry did not give what was asked for.
+    #[error("pull {image}")]
+    Registry {
+        /// Which image.
+        image: String,
+        /// What went wrong.
+        source: RegistryError,
+    },
+    /// A file of an OCI layout could not be read.
+    #[error("read {}", path.display())]
+    Layout {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// An OCI layout has no such image, or several.
+    #[error("{folder} has {found} images for {image}; expected one", folder = folder.display())]
+    LayoutTag {
+        /// The layout.
+        folder: PathBuf,
+        /// What was asked for.
+        image: String,
+        /// How many there are.
+        found: usize,
+    },
+    /// The manifest cannot be used.
+    #[error("manifest of {image}")]
+    Manifest {
+        /// Which image.
+        image: String,
+        /// What is wrong with it.
+        source: ManifestError,
+    },
+    /// The bytes that came are not those that the digest names.
+    #[error("content with the digest {found} arrived instead of {expected}")]
+    Digest {
+        /// What was asked for.
+        expected: Digest,
+        /// What came.
+        found: Digest,
+    },
+    /// More or fewer bytes came than announced.
+    #[error("{expected} bytes were announced for {digest}, {found} arrived")]
+    Length {
+        /// Which blob.
+        digest: Digest,
+        /// What its descriptor says.
+        expected: u64,
+        /// What came, when that was noticed.
+        found: u64,
+    },
+    /// A layer holds something it must not, or lacks something it should have.
+    #[error("unpack {image}")]
+    Unpack {
+        /// Which image.
+        image: String,
+        /// What is wrong with it.
+        source: UnpackError,
+    },
+    /// The disk is a qcow2 image that must not be opened.
+    #[error("refuse the disk in {image}: {reason}")]
+    Refused {
+        /// Which image.
+        image: String,
+        /// What is wrong with the disk.
+        reason: String,
+    },
+    /// The disk's header could not be read.
+    #[error("inspect the disk in {image}")]
+    Inspect {
+        /// Which image.
+        image: String,
+        /// What is wrong with it.
+        source: qcow2::Qcow2Error,
+    },
+    /// A thread ended early.
+    #[error("the pull was interrupted")]
+    Interrupted,
+}
+
+impl PullError {
+    /// Whether the same pull can succeed later without anyone changing anything.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Registry { source, .. } => source.is_retryable(),
+            // A cut or garbled transfer; a hostile one fails again and is told apart by its persistence.
+            Self::Length { .. } | Self::Digest { .. } | Self::Interrupted => true,
+            Self::Unpack { source, .. } => source.is_retryable(),
+            Self::Layout { .. }
+            | Self::LayoutTag { .. }
+            | Self::Manifest { .. }
+            | Self::Refused { .. }
+            | Self::Inspect { .. } => false,
+        }
+    }
+}
+
+/// An image whose manifest is known.
+pub struct Image {
+    reference: Reference,
+    digest: Digest,
+    manifest: Manifest,
+    source: Source,
+}
+
+/// Where blobs come from.
+enum Source {
+    /// Mirrors first, the registry itself last.
+    Registry(Vec<Session>),
+    Layout(Layout),
+}
+
+/// Asks for an image's manifest; for an image of several platforms, the one of Linux on this machine's architecture.
+///
+/// # Errors
+/// When the image cannot be found, or its manifest cannot be used.
+pub async fn open(reference: &Reference, registries: &Registries) -> Result<Image, PullError> {
+    let (source, bytes, expected) = match reference {
+        Reference::Registry { host, repository, version } => {
+            let sessions = registry::sessions(host, repository, registries)
+                .map_err(|source| PullError::Registry { image: reference.to_string(), source })?;
+            let (name, expected) = match version {
+                Version::Tag(tag) => (tag.clone(), None),
+                Version::Digest(digest) => (digest.to_string(), Some(*digest)),
+            };
+            let bytes = registry::manifest(&sessions, reference, &name).await?;
+            (Source::Registry(sessions), bytes, expected)
+        }
+        Reference::Layout { path, tag } => {
+            let layout = Layout::new(path.clone());
+            let digest = layout.find(reference, tag.as_deref()).await?;
+            let bytes = layout.manifest(digest).await?;
+            (Source::Layout(layout), bytes, Some(digest))
+        }
+    };
+    let mut digest = verified(&bytes, expected)?;
+    let refused = |source| PullError::Manifest { image: reference.to_string(), source };
+    let manifest = match manifest::parse(&bytes).map_err(refused)? {
+        Parsed::Image(manifest) => manifest,
+        Parsed::Index(index) => {
+            let chosen = index.for_this_machine().map_err(refused)?;
+            let bytes = match &source {
+                Source::Registry(sessions) => registry::manifest(sessions, reference, &chosen.to_string()).await?,
+                Source::Layout(layout) => layout.manifest(chosen).await?,
+            };
+            digest = verified(&bytes, Some(chosen))?;
+            match manifest::parse(&bytes).map_err(refused)? {
+                Parsed::Image(manifest) => manifest,
+                Parsed::Index(_) => return Err(refused(ManifestError::Nested)),
+            }
+        }
+    };
+    Ok(Image { reference: reference.clone(), digest, manifest, source })
+}
+
+fn verified(bytes: &[u8], expected: Option<Digest>) -> Result<Digest, PullError> {
+    let found = Digest::of(bytes);
+    match expected {
+        Some(expected) if expected != found => Err(PullError::Digest { expected, found }),
+        _ => Ok(found),
+    }
+}
+
+impl Image {
+    /// The digest of the manifest for this machine's platform. It names the content of every file in the image.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Writes the wanted file to `target`, which must be empty and known to nobody else yet.
+    ///
+    /// Runs of zeros become holes.
+    ///
+    /// # Errors
+    /// When the image lacks the file, is hostile, or does not arrive whole. What `target` holds then is of no use.
+    pub async fn fetch(
+        &self,
+        wanted: &Wanted,
+        limits: &Limits,
+        target: &File,
+        progress: &dyn Progress,
+    ) -> Result<Pulled, PullError> {
+        let unpack = |source| PullError::Unpack { image: self.reference.to_string(), source };
+        let failed = |source| unpack(UnpackError::Write(source));
+        let target_of_search = target.try_clone().map_err(failed)?;
+        let mut search = Search::new(wanted, limits, target_of_search).map_err(unpack)?;
+        let total = self.manifest.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add);
+        let mut done = 0;
+        // The topmost first: what is found there is what counts, and lower layers need not even be asked for.
+        for layer in self.manifest.layers.iter().rev() {
+            let blob = match &self.source {
+                Source::Registry(sessions) => registry::blob(sessions, &self.reference, layer.digest).await?,
+                Source::Layout(layout) => layout.blob(layer.digest).await?,
+            };
+            let report = |bytes: u64| progress.update(&self.reference, done + bytes, total);
+            search = transfer::layer(blob, layer, search, &self.reference, &report).await?;
+            done += layer.size;
+            if search.is_over() {
+                break;
+            }
+        }
+        let bytes = search.finish().map_err(unpack)?;
+        progress.update(&self.reference, total, total);
+        match wanted {
+            Wanted::Disk(_) => self.inspect(target, bytes, limits),
+            Wanted::File(_) => Ok(Pulled { format: Format::Raw, virtual_size: bytes, bytes }),
+        }
+    }
+
+    /// A qcow2 that refers to other files would show the host's files to the guest.
+    fn inspect(&self, target: &File, bytes: u64, limits: &Limits) -> Result<Pulled, PullError> {
+        let info = match qcow2::inspect(target) {
+            Ok(info) => info,
+            Err(qcow2::Qcow2Error::Magic) => return Ok(Pulled { format: Format::Raw, virtual_size: bytes, bytes }),
+            Err(source) => return Err(PullError::Inspect { image: self.reference.to_string(), source }),
+        };
+        let reason = if info.backing_file.is_some() {
+            "it has a backing file".to_owned()
+        } else if info.data_file {
+            "its data is in another file".to_owned()
+        } else if info.encrypted {
+            "it is encrypted".to_owned()
+        } else if info.corrupt {
+            "it is marked as corrupt".to_owned()
+        } else if info.virtual_size == 0 || info.virtual_size > limits.max_virtual_size {
+            format!("its virtual size is {} bytes; the limit is {}", info.virtual_size, limits.max_virtual_size)
+        } else {
+            return Ok(Pulled { format: Format::Qcow2, virtual_size: info.virtual_size, bytes });
+        };
+        Err(PullError::Refused { image: self.reference.to_string(), reason })
+    }
+}

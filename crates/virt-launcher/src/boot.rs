@@ -1,0 +1,124 @@
+//! From an instance to a running guest: volumes, firmware, arguments, QEMU.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::vmi::{StartStrategy, VirtualMachineInstance};
+use hypervisor::Refusal;
+use hypervisor::accelerator::Accelerator;
+use hypervisor::arguments;
+use hypervisor::resources::{Attachment, Efi, Resources};
+use storage::cache::Cache;
+use storage::pull::{Progress, Registries};
+
+use crate::driver::{self, Handle, Launch, StartError};
+use crate::volumes::{self, Places, Prepared, VolumeError, Workshop};
+
+/// How long a guest may take to power off when its instance does not say.
+const GRACE: Duration = Duration::from_secs(30);
+/// EFI firmware and the template of its variables, by the names distributions give them.
+const FIRMWARE: &[(&str, &str)] = &[
+    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+    ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
+    ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
+];
+
+/// What a launcher has to work with.
+pub struct Workbench {
+    /// The program that becomes QEMU; see [`hypervisor::process::guarded`].
+    pub this: PathBuf,
+    /// QEMU itself.
+    pub qemu: PathBuf,
+    /// What runs the guest's instructions.
+    pub accelerator: Accelerator,
+    /// The guest's own folder.
+    pub folder: PathBuf,
+    /// Where claims, secrets and config maps are.
+    pub places: Places,
+    /// Images that are here already.
+    pub cache: Cache,
+    /// How to reach registries.
+    pub registries: Registries,
+    /// Who watches a pull.
+    pub progress: Box<dyn Progress>,
+}
+
+/// A guest, and what it stands on.
+#[derive(Debug)]
+pub struct Guest {
+    /// To watch and steer it.
+    pub handle: Handle,
+    /// How long it may take to power off.
+    pub grace: Duration,
+    /// Its images stay in the cache as long as this is held.
+    _prepared: Prepared,
+}
+
+/// Why a guest did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    /// The instance asks for what cannot be had.
+    #[error("this instance cannot be run as it is\n{}", list(.0))]
+    Refused(Vec<Refusal>),
+    /// A volume is not there.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The firmware's variables could not be copied.
+    #[error("copy {template}")]
+    Firmware {
+        /// From here.
+        template: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// QEMU did not come up.
+    #[error("QEMU did not start")]
+    Start(#[from] StartError),
+}
+
+fn list(refusals: &[Refusal]) -> String {
+    refusals.iter().map(|refusal| format!("  {refusal}")).collect::<Vec<_>>().join("\n")
+}
+
+/// Prepares everything and starts QEMU, on the calling thread.
+///
+/// # Errors
+/// When anything that the instance names is missing or refused; then nothing runs.
+pub async fn boot(
+    vmi: &VirtualMachineInstance,
+    interfaces: BTreeMap<String, Attachment>,
+    workbench: &Workbench,
+) -> Result<Guest, BootError> {
+    let Workbench { this, qemu, accelerator, folder, places, cache, registries, progress } = workbench;
+    let workshop = Workshop { folder, places, cache, registries, progress: progress.as_ref() };
+    let prepared = volumes::prepare(vmi, &workshop).await?;
+    let resources = Resources {
+        accelerator: *accelerator,
+        runtime: folder.clone(),
+        volumes: prepared.volumes.clone(),
+        interfaces,
+        kernel: prepared.kernel.clone(),
+        efi: efi(vmi, folder)?,
+    };
+    let line = arguments::command_line(vmi, &resources).map_err(BootError::Refused)?;
+    let paused = vmi.spec.start_strategy == Some(StartStrategy::Paused);
+    let launch = Launch { this: this.clone(), qemu: qemu.clone(), line, runtime: folder.clone(), paused };
+    let handle = driver::launch(&launch).await?;
+    let seconds = vmi.spec.termination_grace_period_seconds.map(|seconds| u64::try_from(seconds).unwrap_or(0));
+    Ok(Guest { handle, grace: seconds.map_or(GRACE, Duration::from_secs), _prepared: prepared })
+}
+
+/// The firmware of this machine, with variables of the guest's own. None is found out later, by the field that asks.
+fn efi(vmi: &VirtualMachineInstance, folder: &Path) -> Result<Option<Efi>, BootError> {
+    let bootloader = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref());
+    if bootloader.is_none_or(|bootloader| bootloader.efi.is_none()) {
+        return Ok(None);
+    }
+    let Some((code, template)) = FIRMWARE.iter().find(|(code, _)| Path::new(code).exists()) else {
+        return Ok(None);
+    };
+    let variables = folder.join("efi-variables.fd");
+    std::fs::copy(template, &variables).map_err(|source| BootError::Firmware { template, source })?;
+    Ok(Some(Efi { code: code.into(), variables }))
+}

@@ -1,0 +1,175 @@
+//! What is known about a guest, as everyone outside the launcher sees it.
+
+use std::fmt;
+
+/// A guest at one moment.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Domain {
+    /// Grows by one with every change; a reader can tell what it has seen.
+    pub sequence: u64,
+    /// Where it is in its life.
+    pub state: State,
+    /// A guest agent has opened its channel.
+    pub agent_connected: bool,
+    /// How often the guest was reset since it started.
+    pub resets: u64,
+}
+
+/// Where a guest is in its life.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum State {
+    /// QEMU is being started.
+    Starting,
+    /// The vCPUs run.
+    Running,
+    /// The vCPUs are stopped.
+    Paused(Pause),
+    /// The guest was asked to power off, and will be killed if it does not.
+    Stopping,
+    /// QEMU is gone.
+    Ended(End),
+}
+
+/// Why the vCPUs are stopped.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Pause {
+    /// Somebody asked for it.
+    ByUser,
+    /// A disk failed, or is full.
+    IoError,
+    /// QEMU did it by itself.
+    ByQemu,
+}
+
+/// How a guest came to its end.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum End {
+    /// The guest powered itself off, asked to or not.
+    PoweredOff,
+    /// The guest rebooted, and its policy says that this is the end.
+    Rebooted,
+    /// The guest's kernel panicked.
+    Panicked,
+    /// It was killed on request, or because its grace period was over.
+    Killed,
+    /// Something outside killed QEMU.
+    KilledFromOutside,
+    /// The kernel killed QEMU because memory ran out.
+    OutOfMemory,
+    /// QEMU itself crashed.
+    Crashed {
+        /// The signal that ended it.
+        signal: i32,
+        /// What it said last.
+        words: String,
+    },
+    /// QEMU did not start.
+    FailedToStart {
+        /// In its own words.
+        words: String,
+    },
+}
+
+impl End {
+    /// Whether the guest ended as it should.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::PoweredOff | Self::Rebooted)
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PoweredOff => f.write_str("the guest powered off"),
+            Self::Rebooted => f.write_str("the guest rebooted, which ends it by its reboot policy"),
+            Self::Panicked => f.write_str("the guest's kernel panicked"),
+            Self::Killed => f.write_str("the guest was killed"),
+            Self::KilledFromOutside => f.write_str("QEMU was killed from outside"),
+            Self::OutOfMemory => f.write_str("QEMU was killed because memory ran out"),
+            Self::Crashed { signal, words } if words.is_empty() => write!(f, "QEMU crashed with signal {signal}"),
+            Self::Crashed { signal, words } => write!(f, "QEMU crashed with signal {signal}: {words}"),
+            Self::FailedToStart { words } if words.is_empty() => f.write_str("QEMU did not start, and did not say why"),
+            Self::FailedToStart { words } => write!(f, "QEMU did not start: {words}"),
+        }
+    }
+}
+
+/// How QEMU ended, and what was known by then.
+#[derive(Clone, Debug)]
+pub struct Exit {
+    /// The code it returned, if it did.
+    pub code: Option<i32>,
+    /// The signal that killed it, if one did.
+    pub signal: Option<i32>,
+    /// The end of what it wrote to standard error.
+    pub words: String,
+    /// The kernel counted an out-of-memory kill in this launcher's group.
+    pub out_of_memory: bool,
+}
+
+/// SIGKILL: what the launcher, the kernel and everyone else in a hurry send.
+const KILL: i32 = 9;
+
+/// Tells how a guest ended.
+///
+/// `told` is what QEMU said in its last SHUTDOWN event, `killed` whether the launcher killed it, `started` whether the
+/// guest ever ran.
+#[must_use]
+pub fn end_of(exit: &Exit, told: Option<&str>, killed: bool, started: bool) -> End {
+    match (told, exit.signal) {
+        (Some("guest-panic"), _) => End::Panicked,
+        (Some("guest-reset"), _) => End::Rebooted,
+        (Some("guest-shutdown"), _) => End::PoweredOff,
+        _ if killed => End::Killed,
+        (_, Some(KILL)) if exit.out_of_memory => End::OutOfMemory,
+        (_, Some(KILL)) => End::KilledFromOutside,
+        // SIGTERM, SIGINT or SIGHUP, or a `quit` by someone on the monitor: QEMU says so and exits cleanly.
+        (Some("host-signal" | "host-qmp-quit" | "host-ui"), _) => End::KilledFromOutside,
+        (_, Some(signal)) => End::Crashed { signal, words: exit.words.clone() },
+        _ if !started => End::FailedToStart { words: exit.words.clone() },
+        _ if exit.code == Some(0) => End::PoweredOff,
+        _ => End::Crashed { signal: 0, words: exit.words.clone() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(code: Option<i32>, signal: Option<i32>) -> Exit {
+        Exit { code, signal, words: "words".into(), out_of_memory: false }
+    }
+
+    #[test]
+    fn what_qemu_told_goes_before_how_it_exited() {
+        let clean = exit(Some(0), None);
+        assert_eq!(end_of(&clean, Some("guest-shutdown"), false, true), End::PoweredOff);
+        assert_eq!(end_of(&clean, Some("guest-reset"), false, true), End::Rebooted);
+        assert_eq!(end_of(&clean, Some("guest-panic"), false, true), End::Panicked);
+    }
+
+    #[test]
+    fn a_guest_that_powered_off_in_time_was_not_killed() {
+        assert_eq!(end_of(&exit(None, Some(9)), Some("guest-shutdown"), true, true), End::PoweredOff);
+        assert_eq!(end_of(&exit(None, Some(9)), None, true, true), End::Killed);
+    }
+
+    #[test]
+    fn a_kill_that_was_not_ours_is_told_apart() {
+        assert_eq!(end_of(&exit(None, Some(9)), None, false, true), End::KilledFromOutside);
+        assert_eq!(end_of(&exit(Some(0), None), Some("host-signal"), false, true), End::KilledFromOutside);
+        let out_of_memory = Exit { out_of_memory: true, ..exit(None, Some(9)) };
+        assert_eq!(end_of(&out_of_memory, None, false, true), End::OutOfMemory);
+    }
+
+    #[test]
+    fn a_qemu_that_never_ran_the_guest_failed_to_start() {
+        assert_eq!(end_of(&exit(Some(1), None), None, false, false), End::FailedToStart { words: "words".into() });
+    }
+
+    #[test]
+    fn a_crash_names_its_signal() {
+        assert_eq!(end_of(&exit(None, Some(6)), None, false, true), End::Crashed { signal: 6, words: "words".into() });
+    }
+}

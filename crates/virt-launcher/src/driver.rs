@@ -1,0 +1,282 @@
+//! The driver: one task that owns a guest from its start to its end.
+//!
+//! Requests, events and timers only enqueue; the driver takes them one at a time, asks the [`Machine`], and carries its
+//! actions out before it looks at the next.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+
+use hypervisor::agent::{Agent, commands as agent_commands};
+use hypervisor::arguments::CommandLine;
+use hypervisor::qmp::{Event, Events, Qmp, QmpError, commands};
+use tokio::net::UnixStream;
+use tokio::process::Child;
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::domain::{Domain, End, Exit, State};
+use crate::machine::{Action, Denied, Machine, Request, Told};
+use crate::out_of_memory;
+pub use crate::start::StartError;
+use crate::start::{Bound, Up};
+
+/// Requests that wait for the driver. A handful of callers each have one request under way.
+const WAITING: usize = 64;
+
+/// Everything that is needed to start a guest.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The program that becomes QEMU; see [`hypervisor::process::guarded`].
+    pub this: PathBuf,
+    /// QEMU itself.
+    pub qemu: PathBuf,
+    /// How to run it.
+    pub line: CommandLine,
+    /// The guest's own folder, where its sockets are.
+    pub runtime: PathBuf,
+    /// Leave the vCPUs stopped.
+    pub paused: bool,
+}
+
+/// Why a request was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The guest is in no state for it.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// QEMU did not do it.
+    #[error(transparent)]
+    Qemu(#[from] QmpError),
+    /// The driver is gone, and the guest with it.
+    #[error("the launcher has ended")]
+    Gone,
+}
+
+/// The channel to a guest's agent, for one question at a time.
+pub type SharedAgent = Arc<Mutex<Agent<UnixStream>>>;
+
+/// What everyone but the driver holds of a guest; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    requests: mpsc::Sender<Call>,
+    domain: watch::Receiver<Domain>,
+    /// QEMU's process.
+    pub pid: u32,
+    /// QEMU's monitor, for questions that change nothing.
+    pub qmp: Qmp,
+    /// The guest agent.
+    pub agent: SharedAgent,
+}
+
+#[derive(Debug)]
+struct Call {
+    request: Request,
+    reply: oneshot::Sender<Result<(), RequestError>>,
+}
+
+impl Handle {
+    /// Asks for something and waits until it is done or denied.
+    ///
+    /// # Errors
+    /// When the guest is in no state for it, or QEMU does not do it.
+    pub async fn request(&self, request: Request) -> Result<(), RequestError> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(Call { request, reply }).await.map_err(|_| RequestError::Gone)?;
+        answer.await.map_err(|_| RequestError::Gone)?
+    }
+
+    /// The guest, now and after every change.
+    #[must_use]
+    pub fn domain(&self) -> watch::Receiver<Domain> {
+        self.domain.clone()
+    }
+
+    /// Waits for the end.
+    pub async fn ended(&self) -> End {
+        let mut domain = self.domain.clone();
+        loop {
+            if let State::Ended(end) = &domain.borrow_and_update().state {
+                return end.clone();
+            }
+            if domain.changed().await.is_err() {
+                return End::KilledFromOutside;
+            }
+        }
+    }
+}
+
+/// Starts QEMU and the driver that owns it, on the calling thread's runtime.
+///
+/// # Assumptions
+/// The calling thread lives as long as the process: QEMU is killed when that thread ends.
+///
+/// # Errors
+/// When QEMU does not come up; then nothing is left of it.
+pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
+    let Launch { this, qemu, line, runtime, paused } = launch;
+    let up = Bound::bind(runtime)?.spawn(this, qemu, line)?.connect().await?;
+    let Up { qmp, events, agent, child, words } = up;
+    let (requests, calls) = mpsc::channel(WAITING);
+    let machine = Machine::new();
+    let (publish, domain) = watch::channel(machine.domain().clone());
+    let agent = Arc::new(Mutex::new(Agent::new(agent)));
+    if *paused {
+        // The guest never ran; whoever unpauses it starts it.
+        tracing::info!("the guest is up and paused, as its start strategy says");
+    } else {
+        qmp.execute(commands::Continue {}).await.map_err(StartError::Monitor)?;
+    }
+    let pid = child.id().unwrap_or_default();
+    let handle = Handle { requests, domain, pid, qmp: qmp.clone(), agent: agent.clone() };
+    let driver = Driver { machine, qmp, agent, publish, presses: 0, oom_kills: out_of_memory::kills() };
+    tokio::spawn(driver.run(events, calls, child, words, *paused));
+    Ok(handle)
+}
+
+struct Driver {
+    machine: Machine,
+    qmp: Qmp,
+    agent: SharedAgent,
+    publish: watch::Sender<Domain>,
+    /// How often the guest was asked to power off.
+    presses: u32,
+    /// Out-of-memory kills before this guest.
+    oom_kills: u64,
+}
+
+impl Driver {
+    async fn run(
+        mut self,
+        mut events: Events,
+        mut calls: mpsc::Receiver<Call>,
+        mut child: Child,
+        words: JoinHandle<String>,
+        paused: bool,
+    ) {
+        if paused {
+            let actions = self.machine.started_paused();
+            self.act(&actions).await.unwrap_or_else(|error| tracing::error!(%error, "publish the first state"));
+        }
+        let status = loop {
+            let due = self.machine.due();
+            tokio::select! {
+                biased;
+                // Events first: a request is judged by what QEMU has told already. The end comes last, so that the
+                // event that explains it has been seen.
+                Some(event) = events.next() => {
+                    let actions = told(&event).map(|told| self.machine.told(told)).unwrap_or_default();
+                    self.act_or_log(&actions).await;
+                }
+                Some(Call { request, reply }) = calls.recv() => {
+                    let result = match self.machine.request(&request, Instant::now()) {
+                        Ok(actions) => self.act_with(&actions, &mut child).await.map_err(RequestError::from),
+                        Err(denied) => Err(denied.into()),
+                    };
+                    // The caller may have gone away; the request is carried out all the same.
+                    let _ = reply.send(result);
+                }
+                () = sleep_until(due) => {
+                    let actions = self.machine.tick(Instant::now());
+                    if let Err(error) = self.act_with(&actions, &mut child).await {
+                        tracing::warn!(%error, "a shutdown goes on without QEMU's help");
+                    }
+                }
+                status = child.wait() => break status,
+            }
+        };
+        // What QEMU told before it ended may still be on its way.
+        while let Some(event) = events.next().await {
+            let actions = told(&event).map(|told| self.machine.told(told)).unwrap_or_default();
+            self.act_or_log(&actions).await;
+        }
+        let exit = exit(status.ok(), words.await.unwrap_or_default(), out_of_memory::kills() > self.oom_kills);
+        let actions = self.machine.exited(&exit);
+        self.act_or_log(&actions).await;
+    }
+
+    async fn act_or_log(&mut self, actions: &[Action]) {
+        if let Err(error) = self.act(actions).await {
+            tracing::error!(%error, "QEMU did not follow");
+        }
+    }
+
+    /// Carries out actions, with the process at hand for a kill.
+    async fn act_with(&mut self, actions: &[Action], child: &mut Child) -> Result<(), QmpError> {
+        if actions.contains(&Action::Kill)
+            && let Err(error) = child.start_kill()
+        {
+            // It has ended by itself; its end is on the way.
+            tracing::debug!(%error, "kill QEMU");
+        }
+        self.act(actions).await
+    }
+
+    async fn act(&mut self, actions: &[Action]) -> Result<(), QmpError> {
+        for action in actions {
+            match action {
+                Action::Continue => drop(self.qmp.execute(commands::Continue {}).await?),
+                Action::Stop => drop(self.qmp.execute(commands::Stop {}).await?),
+                Action::Reset => drop(self.qmp.execute(commands::Reset {}).await?),
+                Action::PressPower => self.press_power().await?,
+                Action::Kill => {}
+                Action::Publish => drop(self.publish.send_replace(self.machine.domain().clone())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the agent if there is one, which works in guests that ignore the button; else, and from the second time
+    /// on, presses the button.
+    async fn press_power(&mut self) -> Result<(), QmpError> {
+        self.presses += 1;
+        if self.machine.domain().agent_connected && self.presses == 1 {
+            let agent = self.agent.clone();
+            let qmp = self.qmp.clone();
+            // An agent may take its time to fail; the driver does not wait for it.
+            tokio::spawn(async move {
+                let shutdown = agent_commands::Shutdown { mode: "powerdown" };
+                let sent = agent.lock().await.send(shutdown).await;
+                if let Err(error) = sent {
+                    tracing::warn!(%error, "the agent does not shut the guest down; pressing its button");
+                    let _ = qmp.execute(commands::PowerDown {}).await;
+                }
+            });
+            return Ok(());
+        }
+        self.qmp.execute(commands::PowerDown {}).await.map(drop)
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What an event means for the guest's life; most mean nothing.
+fn told(event: &Event) -> Option<Told> {
+    let text = |key: &str| event.data[key].as_str().unwrap_or_default().to_owned();
+    match event.name.as_str() {
+        "RESUME" => Some(Told::Resumed),
+        "STOP" => Some(Told::Stopped),
+        "RESET" => Some(Told::Reset),
+        "GUEST_PANICKED" => Some(Told::Panicked),
+        "SHUTDOWN" => Some(Told::Shutdown(text("reason"))),
+        "BLOCK_IO_ERROR" if text("action") == "stop" => Some(Told::IoError),
+        "VSERPORT_CHANGE" => Some(Told::Agent(event.data["open"] == true)),
+        _ => None,
+    }
+}
+
+fn exit(status: Option<ExitStatus>, words: String, out_of_memory: bool) -> Exit {
+    Exit {
+        code: status.and_then(|status| status.code()),
+        signal: status.and_then(|status| status.signal()),
+        words,
+        out_of_memory,
+    }
+}

@@ -1,0 +1,254 @@
+//! Questions to the guest, answered by its agent, and to QEMU about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hypervisor::agent::{AgentError, commands as ask};
+use hypervisor::qmp::{QmpError, commands as monitor};
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::driver::{Handle, SharedAgent};
+use crate::rpc;
+
+/// How long a guest stays frozen when nobody thaws it: its programs hang all the while.
+const AUTO_THAW: Duration = Duration::from_secs(300);
+/// How long a program in the guest may run when the caller does not say.
+const EXEC: Duration = Duration::from_secs(30);
+/// How often is asked whether a program has ended; the protocol has no way to wait for it.
+const EXEC_POLL: Duration = Duration::from_millis(100);
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum GuestError {
+    /// The agent did not answer.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// QEMU did not answer.
+    #[error(transparent)]
+    Qemu(#[from] QmpError),
+    /// A program did not end in time. It runs on.
+    #[error("the program did not end within {0:?}")]
+    Timeout(Duration),
+    /// A picture could not be read.
+    #[error("read the screenshot")]
+    Screenshot(#[source] std::io::Error),
+}
+
+/// Asks about one guest.
+#[derive(Clone, Debug)]
+pub struct Questions {
+    handle: Handle,
+    /// The thaw that is due, if the guest is frozen.
+    thaw: Arc<Mutex<Option<AbortHandle>>>,
+}
+
+impl Questions {
+    /// Questions about this guest.
+    #[must_use]
+    pub fn new(handle: Handle) -> Self {
+        Self { handle, thaw: Arc::default() }
+    }
+
+    /// Whether the agent is there.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub async fn ping(&self) -> Result<(), GuestError> {
+        self.handle.agent.lock().await.execute(ask::Ping {}).await?;
+        Ok(())
+    }
+
+    /// What the agent knows about the system. What one agent cannot tell is left empty.
+    ///
+    /// # Errors
+    /// When there is no agent at all.
+    pub async fn info(&self) -> Result<rpc::GuestInfo, GuestError> {
+        let mut agent = self.handle.agent.lock().await;
+        let version = agent.execute(ask::Info {}).await?.version;
+        let os = agent.execute(ask::OsInfo {}).await.unwrap_or_default();
+        let hostname = agent.execute(ask::HostName {}).await.map(|answer| answer.host_name).unwrap_or_default();
+        let timezone = agent.execute(ask::TimeZone {}).await.map(|answer| answer.zone).unwrap_or_default();
+        let freeze_status = agent.execute(ask::FreezeStatus {}).await.unwrap_or_default();
+        let interfaces = agent.execute(ask::Interfaces {}).await.unwrap_or_default();
+        Ok(rpc::GuestInfo {
+            agent_version: version,
+            hostname,
+            timezone,
+            os: Some(rpc::OperatingSystem {
+                id: os.id,
+                name: os.name,
+                pretty_name: os.pretty_name,
+                version: os.version,
+                version_id: os.version_id,
+                kernel_release: os.kernel_release,
+                kernel_version: os.kernel_version,
+                machine: os.machine,
+            }),
+            interfaces: interfaces
+                .into_iter()
+                .map(|interface| rpc::Interface {
+                    name: interface.name,
+                    mac: interface.hardware_address,
+                    addresses: interface.ip_addresses.into_iter().map(|address| address.ip_address).collect(),
+                })
+                .collect(),
+            freeze_status,
+        })
+    }
+
+    /// Who is logged in.
+    ///
+    /// # Errors
+    /// When the agent does not tell.
+    pub async fn users(&self) -> Result<rpc::Users, GuestError> {
+        let users = self.handle.agent.lock().await.execute(ask::Users {}).await?;
+        let user = |user: ask::User| rpc::User { name: user.user, domain: user.domain, login_time: user.login_time };
+        Ok(rpc::Users { users: users.into_iter().map(user).collect() })
+    }
+
+    /// What is mounted.
+    ///
+    /// # Errors
+    /// When the agent does not tell.
+    pub async fn filesystems(&self) -> Result<rpc::Filesystems, GuestError> {
+        let filesystems = self.handle.agent.lock().await.execute(ask::FileSystems {}).await?;
+        let filesystem = |mounted: ask::FileSystem| rpc::Filesystem {
+            device: mounted.name,
+            mount_point: mounted.mountpoint,
+            r#type: mounted.kind,
+            used_bytes: mounted.used_bytes,
+            total_bytes: mounted.total_bytes,
+        };
+        Ok(rpc::Filesystems { filesystems: filesystems.into_iter().map(filesystem).collect() })
+    }
+
+    /// Holds all writes, and lets them through again after `limit` at the latest.
+    ///
+    /// # Errors
+    /// When the agent does not do it.
+    pub async fn freeze(&self, limit: Option<Duration>) -> Result<(), GuestError> {
+        let mut thaw = self.thaw.lock().await;
+        self.handle.agent.lock().await.execute(ask::Freeze {}).await?;
+        let task = tokio::spawn(thaw_after(self.handle.agent.clone(), limit.unwrap_or(AUTO_THAW)));
+        if let Some(before) = thaw.replace(task.abort_handle()) {
+            before.abort();
+        }
+        Ok(())
+    }
+
+    /// Lets writes through again.
+    ///
+    /// # Errors
+    /// When the agent does not do it; then the automatic thaw stays due.
+    pub async fn unfreeze(&self) -> Result<(), GuestError> {
+        let mut thaw = self.thaw.lock().await;
+        self.handle.agent.lock().await.execute(ask::Thaw {}).await?;
+        if let Some(due) = thaw.take() {
+            due.abort();
+        }
+        Ok(())
+    }
+
+    /// Asks the guest to reboot.
+    ///
+    /// # Errors
+    /// When there is no agent to ask.
+    pub async fn soft_reboot(&self) -> Result<(), GuestError> {
+        Ok(self.handle.agent.lock().await.send(ask::Shutdown { mode: "reboot" }).await?)
+    }
+
+    /// Runs a program in the guest and waits for its end.
+    ///
+    /// # Errors
+    /// When the agent does not run it, or it does not end in time.
+    pub async fn exec(&self, request: rpc::ExecRequest) -> Result<rpc::ExecResponse, GuestError> {
+        let rpc::ExecRequest { command, arguments, timeout_ms } = request;
+        let limit = timeout_ms.map_or(EXEC, Duration::from_millis);
+        let until = Instant::now() + limit;
+        let start = ask::Exec { path: command, arg: arguments, capture_output: true };
+        let pid = self.handle.agent.lock().await.execute(start).await?.pid;
+        loop {
+            // The agent is free between questions: others may have theirs.
+            let state = self.handle.agent.lock().await.execute(ask::ExecStatus { pid }).await?;
+            if state.exited {
+                let decode = |text: &str| STANDARD.decode(text).unwrap_or_default();
+                return Ok(rpc::ExecResponse {
+                    exit_code: state.exitcode.or(state.signal.map(|signal| 128 + signal)).unwrap_or(-1),
+                    stdout: decode(&state.out_data),
+                    stderr: decode(&state.err_data),
+                });
+            }
+            if Instant::now() >= until {
+                return Err(GuestError::Timeout(limit));
+            }
+            tokio::time::sleep(EXEC_POLL).await;
+        }
+    }
+
+    /// A PNG of the screen.
+    ///
+    /// # Errors
+    /// When QEMU does not draw it.
+    pub async fn screenshot(&self, folder: &std::path::Path) -> Result<Vec<u8>, GuestError> {
+        let filename = folder.join("screenshot.png");
+        let dump = monitor::ScreenDump { filename: filename.clone(), format: "png" };
+        self.handle.qmp.execute(dump).await?;
+        let png = std::fs::read(&filename).map_err(GuestError::Screenshot)?;
+        std::fs::remove_file(&filename).map_err(GuestError::Screenshot)?;
+        Ok(png)
+    }
+
+    /// Numbers about the guest.
+    ///
+    /// # Errors
+    /// When QEMU does not tell.
+    pub async fn stats(&self) -> Result<rpc::Stats, GuestError> {
+        let qmp = &self.handle.qmp;
+        let cpus = qmp.execute(monitor::QueryCpus {}).await?;
+        let disks = qmp.execute(monitor::QueryBlockStats {}).await?;
+        // A guest without a balloon has all its memory.
+        let balloon = qmp.execute(monitor::QueryBalloon {}).await.map_or(0, |balloon| balloon.actual);
+        let disk = |disk: monitor::BlockStats| rpc::BlockStats {
+            name: disk.node_name.unwrap_or_default(),
+            read_bytes: disk.stats.rd_bytes,
+            written_bytes: disk.stats.wr_bytes,
+            reads: disk.stats.rd_operations,
+            writes: disk.stats.wr_operations,
+            read_time_ns: disk.stats.rd_total_time_ns,
+            write_time_ns: disk.stats.wr_total_time_ns,
+        };
+        Ok(rpc::Stats {
+            vcpus: cpus.into_iter().map(|cpu| vcpu(self.handle.pid, cpu)).collect(),
+            disks: disks.into_iter().map(disk).collect(),
+            balloon_bytes: balloon,
+            resident_bytes: resident_bytes(self.handle.pid),
+        })
+    }
+}
+
+async fn thaw_after(agent: SharedAgent, limit: Duration) {
+    tokio::time::sleep(limit).await;
+    match agent.lock().await.execute(ask::Thaw {}).await {
+        Ok(_) => tracing::warn!("nobody thawed the guest in time; thawed it"),
+        Err(error) => tracing::error!(%error, "the guest stays frozen"),
+    }
+}
+
+/// A vCPU's time, from the kernel's account of its thread.
+fn vcpu(pid: u32, cpu: monitor::Cpu) -> rpc::VcpuStats {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{}/schedstat", cpu.thread_id)).unwrap_or_default();
+    let time_ns = text.split_whitespace().next().and_then(|time| time.parse().ok()).unwrap_or(0);
+    rpc::VcpuStats { index: cpu.cpu_index, time_ns }
+}
+
+/// The resident memory of a process, from the kernel's account of it.
+fn resident_bytes(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+    kib * 1024
+}

@@ -1,0 +1,23 @@
+//! virt-launcher: one process, one VM.
+//!
+//! ```text
+//! requests ──┐
+//! QMP events ├─> driver ──> machine (pure) ──> actions ──> QEMU
+//! exit, time ┘      └─────> domain, published to whoever watches
+//! ```
+//! Watches: QEMU, by its monitor and its end. Owns: the QEMU process, its sockets, the guest agent's channel.
+//! Emits: the [`domain::Domain`] after every change. If the launcher ends, however it ends, QEMU ends with it.
+//! Absent on purpose: Kubernetes. It is told an instance and where its disks are.
+
+pub mod boot;
+pub mod domain;
+pub mod driver;
+pub mod guest;
+pub mod machine;
+pub mod notify;
+mod out_of_memory;
+pub mod reaper;
+pub mod rpc;
+pub mod server;
+mod start;
+pub mod volumes;

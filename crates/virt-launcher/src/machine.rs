@@ -1,0 +1,287 @@
+//! The state machine of one guest: a pure function of requests, events and time.
+//!
+//! ```text
+//! Starting ──> Running <──> Paused
+//!     │           │           │
+//!     └───────────┴── Stopping┘ ──> Ended
+//! ```
+//! The driver feeds it inputs one at a time and carries its actions out in order. It decides; it does nothing itself.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::domain::{Domain, Exit, Pause, State, end_of};
+
+/// How often a guest that was asked to power off is asked again. Some read the button only late in their boot.
+pub const PRESS_AGAIN: Duration = Duration::from_secs(5);
+
+/// What somebody wants of a guest.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Request {
+    /// Stop the vCPUs.
+    Pause,
+    /// Let the vCPUs run on.
+    Unpause,
+    /// Press the reset button.
+    Reset,
+    /// Ask the guest to power off, and kill it when the time is over.
+    Shutdown {
+        /// How long the guest may take.
+        grace: Duration,
+    },
+    /// End it at once.
+    Kill,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Denied {
+    /// QEMU is not up yet.
+    #[error("the guest is still being started")]
+    Starting,
+    /// It was told to power off.
+    #[error("the guest is shutting down")]
+    Stopping,
+    /// It is gone.
+    #[error("the guest has ended")]
+    Ended,
+}
+
+/// Something that QEMU told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Told {
+    /// The vCPUs run.
+    Resumed,
+    /// The vCPUs are stopped.
+    Stopped,
+    /// A disk failed, and the guest was stopped for it.
+    IoError,
+    /// The guest was reset.
+    Reset,
+    /// The guest's kernel panicked.
+    Panicked,
+    /// QEMU is about to end, for this reason.
+    Shutdown(String),
+    /// A guest agent opened or closed its channel.
+    Agent(bool),
+}
+
+/// What the driver is to do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Action {
+    /// Let the vCPUs run.
+    Continue,
+    /// Stop the vCPUs.
+    Stop,
+    /// Press the reset button.
+    Reset,
+    /// Ask the guest to power off.
+    PressPower,
+    /// Kill QEMU.
+    Kill,
+    /// Tell everyone what the domain is like now.
+    Publish,
+}
+
+/// A guest's state, and what is pending.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    domain: Domain,
+    /// The guest ran at least once.
+    started: bool,
+    /// The launcher has killed it.
+    killed: bool,
+    /// The next stop was asked for by a user.
+    pausing: bool,
+    /// The next stop is because of a disk.
+    io_error: bool,
+    /// What QEMU told about its end.
+    told: Option<String>,
+    /// When a stopping guest is killed, and when it is asked again.
+    kill_at: Option<Instant>,
+    press_at: Option<Instant>,
+}
+
+impl Machine {
+    /// A guest whose QEMU is being started.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            domain: Domain { sequence: 0, state: State::Starting, agent_connected: false, resets: 0 },
+            started: false,
+            killed: false,
+            pausing: false,
+            io_error: false,
+            told: None,
+            kill_at: None,
+            press_at: None,
+        }
+    }
+
+    /// QEMU is up and was told not to run the guest yet.
+    pub fn started_paused(&mut self) -> Vec<Action> {
+        self.enter(State::Paused(Pause::ByUser))
+    }
+
+    /// The guest as everyone sees it.
+    #[must_use]
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// When something is due although nothing happens.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        [self.kill_at, self.press_at].into_iter().flatten().min()
+    }
+
+    /// A request: taken with what is to be done, or denied. What is already so is taken and needs nothing.
+    ///
+    /// # Errors
+    /// When the guest is in no state for it.
+    pub fn request(&mut self, request: &Request, now: Instant) -> Result<Vec<Action>, Denied> {
+        match (request, &self.domain.state) {
+            (Request::Kill, State::Ended(_)) | (Request::Shutdown { .. }, State::Ended(_)) => Ok(vec![]),
+            (_, State::Ended(_)) => Err(Denied::Ended),
+            (Request::Kill, _) => Ok(self.kill()),
+            (Request::Shutdown { grace }, _) => Ok(self.shut_down(*grace, now)),
+            (_, State::Starting) => Err(Denied::Starting),
+            (_, State::Stopping) => Err(Denied::Stopping),
+            (Request::Pause, State::Paused(_)) | (Request::Unpause, State::Running) => Ok(vec![]),
+            (Request::Pause, State::Running) => {
+                self.pausing = true;
+                Ok(vec![Action::Stop])
+            }
+            (Request::Unpause, State::Paused(_)) => Ok(vec![Action::Continue]),
+            (Request::Reset, State::Running | State::Paused(_)) => Ok(vec![Action::Reset]),
+        }
+    }
+
+    /// Something that QEMU told.
+    pub fn told(&mut self, told: Told) -> Vec<Action> {
+        if matches!(self.domain.state, State::Ended(_)) {
+            return vec![];
+        }
+        match told {
+            Told::Resumed => {
+                self.started = true;
+                self.pausing = false;
+                self.io_error = false;
+                // A guest that is to power off must run to do so; it stays on its way out.
+                if self.domain.state == State::Stopping { vec![] } else { self.enter(State::Running) }
+            }
+            Told::Stopped if self.domain.state == State::Stopping => vec![],
+            Told::Stopped => {
+                let pause = match (std::mem::take(&mut self.pausing), std::mem::take(&mut self.io_error)) {
+                    (true, _) => Pause::ByUser,
+                    (false, true) => Pause::IoError,
+                    (false, false) => Pause::ByQemu,
+                };
+                self.enter(State::Paused(pause))
+            }
+            Told::IoError => {
+                self.io_error = true;
+                // The order of the two events is not promised.
+                if self.domain.state == State::Paused(Pause::ByQemu) {
+                    self.io_error = false;
+                    return self.enter(State::Paused(Pause::IoError));
+                }
+                vec![]
+            }
+            Told::Reset => {
+                self.domain.resets += 1;
+                self.publish()
+            }
+            Told::Panicked => {
+                self.told = Some("guest-panic".to_owned());
+                vec![]
+            }
+            Told::Shutdown(reason) => {
+                // A panic is the cause, whatever QEMU calls what follows from it.
+                self.told.get_or_insert(reason);
+                vec![]
+            }
+            Told::Agent(connected) if connected == self.domain.agent_connected => vec![],
+            Told::Agent(connected) => {
+                self.domain.agent_connected = connected;
+                self.publish()
+            }
+        }
+    }
+
+    /// QEMU is gone.
+    pub fn exited(&mut self, exit: &Exit) -> Vec<Action> {
+        let end = end_of(exit, self.told.as_deref(), self.killed, self.started);
+        self.kill_at = None;
+        self.press_at = None;
+        self.domain.agent_connected = false;
+        self.enter(State::Ended(end))
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Instant) -> Vec<Action> {
+        if self.kill_at.is_some_and(|at| at <= now) {
+            return self.kill();
+        }
+        if self.press_at.is_some_and(|at| at <= now) {
+            self.press_at = Some(now + PRESS_AGAIN);
+            return vec![Action::PressPower];
+        }
+        vec![]
+    }
+
+    fn shut_down(&mut self, grace: Duration, now: Instant) -> Vec<Action> {
+        if grace.is_zero() || self.killed {
+            return self.kill();
+        }
+        let kill_at = now + grace;
+        // A second request may shorten the time that is left, and never makes it longer.
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |at| at.min(kill_at)));
+        if self.domain.state == State::Stopping {
+            return vec![];
+        }
+        let was_paused = matches!(self.domain.state, State::Paused(_));
+        self.press_at = Some(now + PRESS_AGAIN);
+        let mut actions = self.enter(State::Stopping);
+        // Stopped vCPUs cannot see a button.
+        if was_paused {
+            actions.push(Action::Continue);
+        }
+        actions.push(Action::PressPower);
+        actions
+    }
+
+    fn kill(&mut self) -> Vec<Action> {
+        self.kill_at = None;
+        self.press_at = None;
+        if std::mem::replace(&mut self.killed, true) {
+            return vec![];
+        }
+        let mut actions = if self.domain.state == State::Stopping { vec![] } else { self.enter(State::Stopping) };
+        actions.push(Action::Kill);
+        actions
+    }
+
+    fn enter(&mut self, state: State) -> Vec<Action> {
+        if self.domain.state == state {
+            return vec![];
+        }
+        self.domain.state = state;
+        self.publish()
+    }
+
+    fn publish(&mut self) -> Vec<Action> {
+        self.domain.sequence += 1;
+        vec![Action::Publish]
+    }
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests;

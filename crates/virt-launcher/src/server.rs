@@ -1,0 +1,327 @@
+//! The launcher's gRPC server: translates calls, decides nothing.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::vmi::VirtualMachineInstance;
+use hypervisor::resources::Attachment;
+use tokio::net::UnixListener;
+use tokio::sync::{Mutex, watch};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+use crate::boot::{self, BootError, Guest, Workbench};
+use crate::domain::{Domain, End, Pause, State};
+use crate::driver::{RequestError, StartError};
+use crate::guest::{GuestError, Questions};
+use crate::machine::Request as Wish;
+use crate::rpc::launcher_server::{Launcher, LauncherServer};
+use crate::rpc::{self, Empty};
+
+/// How an interface of an instance is attached; the caller knows the network.
+pub type Attach = dyn Fn(&VirtualMachineInstance) -> BTreeMap<String, Attachment> + Send + Sync;
+
+/// One VM's service.
+#[derive(Clone)]
+pub struct Service {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    workbench: Workbench,
+    attach: Box<Attach>,
+    /// Held while the guest is started, so that two calls cannot start two.
+    slot: Mutex<Slot>,
+    /// The domain as the node's agent sees it; absent before the first start.
+    domain: watch::Sender<Option<rpc::Domain>>,
+    /// Set when the launcher may end.
+    deleted: watch::Sender<bool>,
+}
+
+enum Slot {
+    Empty,
+    Taken {
+        uid: String,
+        guest: Guest,
+        questions: Questions,
+    },
+    /// QEMU did not start; this VM has ended before it began.
+    Failed {
+        uid: String,
+        domain: rpc::Domain,
+    },
+}
+
+impl Service {
+    /// A service without a guest yet.
+    #[must_use]
+    pub fn new(workbench: Workbench, attach: Box<Attach>) -> Self {
+        let inner = Inner {
+            workbench,
+            attach,
+            slot: Mutex::new(Slot::Empty),
+            domain: watch::Sender::new(None),
+            deleted: watch::Sender::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The domain, now and after every change.
+    #[must_use]
+    pub fn domain(&self) -> watch::Receiver<Option<rpc::Domain>> {
+        self.inner.domain.subscribe()
+    }
+
+    /// Serves until the VM has ended and was deleted.
+    ///
+    /// # Errors
+    /// When the connection cannot be served.
+    pub async fn serve(self, listener: UnixListener) -> Result<(), tonic::transport::Error> {
+        let mut deleted = self.inner.deleted.subscribe();
+        let ended = async move {
+            // The sender is in `self` and outlives this.
+            let _ = deleted.wait_for(|deleted| *deleted).await;
+        };
+        tonic::transport::Server::builder()
+            .add_service(LauncherServer::new(self))
+            .serve_with_incoming_shutdown(UnixListenerStream::new(listener), ended)
+            .await
+    }
+
+    /// Asks the guest to power off, as SIGTERM does. True if there is one.
+    pub async fn shut_down(&self) -> bool {
+        match &*self.inner.slot.lock().await {
+            Slot::Taken { guest, .. } => guest.handle.request(Wish::Shutdown { grace: guest.grace }).await.is_ok(),
+            Slot::Empty | Slot::Failed { .. } => false,
+        }
+    }
+
+    async fn wish(&self, wish: Wish) -> Result<Response<rpc::Domain>, Status> {
+        let handle = match &*self.inner.slot.lock().await {
+            Slot::Taken { guest, .. } => guest.handle.clone(),
+            Slot::Failed { domain, .. } => return Ok(Response::new(domain.clone())),
+            Slot::Empty => return Err(Status::failed_precondition("there is no guest yet")),
+        };
+        handle.request(wish).await.map_err(|error| request_status(&error))?;
+        Ok(Response::new(to_wire(&handle.domain().borrow())))
+    }
+
+    async fn questions(&self) -> Result<Questions, Status> {
+        match &*self.inner.slot.lock().await {
+            Slot::Taken { questions, .. } => Ok(questions.clone()),
+            Slot::Empty | Slot::Failed { .. } => Err(Status::failed_precondition("there is no guest")),
+        }
+    }
+
+    /// Starts the guest and follows it to its end.
+    async fn start(&self, uid: String, vmi: &VirtualMachineInstance, slot: &mut Slot) -> Result<rpc::Domain, Status> {
+        self.inner.domain.send_replace(Some(rpc::Domain { state: rpc::State::Starting.into(), ..Default::default() }));
+        match boot::boot(vmi, (self.inner.attach)(vmi), &self.inner.workbench).await {
+            Ok(guest) => {
+                let watched = guest.handle.domain();
+                let now = to_wire(&watched.borrow());
+                tokio::spawn(follow(watched, self.inner.clone()));
+                let questions = Questions::new(guest.handle.clone());
+                *slot = Slot::Taken { uid, guest, questions };
+                Ok(now)
+            }
+            // What a retry cannot help is the end of this VM; what it can, such as a registry that is down, is not.
+            Err(BootError::Start(error)) => {
+                let domain = failed(&error);
+                self.inner.domain.send_replace(Some(domain.clone()));
+                *slot = Slot::Failed { uid, domain: domain.clone() };
+                Ok(domain)
+            }
+            Err(error @ BootError::Refused(_)) => Err(Status::invalid_argument(chain(&error))),
+            Err(error) => Err(Status::unavailable(chain(&error))),
+        }
+    }
+}
+
+/// Passes every change on.
+async fn follow(mut domain: watch::Receiver<Domain>, inner: Arc<Inner>) {
+    loop {
+        let now = to_wire(&domain.borrow_and_update());
+        inner.domain.send_replace(Some(now));
+        if domain.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Launcher for Service {
+    async fn sync(&self, request: Request<rpc::SyncRequest>) -> Result<Response<rpc::Domain>, Status> {
+        let json = serde_json::from_slice(&request.into_inner().instance)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let vmi = api::decode::object::<VirtualMachineInstance>(json)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?
+            .object;
+        let wanted = vmi.metadata.uid.clone().unwrap_or_default();
+        let mut slot = self.inner.slot.lock().await;
+        match &*slot {
+            Slot::Empty => self.start(wanted, &vmi, &mut slot).await.map(Response::new),
+            Slot::Taken { uid, .. } | Slot::Failed { uid, .. } if *uid != wanted => {
+                Err(Status::already_exists(format!("this launcher belongs to instance {uid}")))
+            }
+            Slot::Taken { guest, .. } => Ok(Response::new(to_wire(&guest.handle.domain().borrow()))),
+            Slot::Failed { domain, .. } => Ok(Response::new(domain.clone())),
+        }
+    }
+
+    async fn pause(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
+        self.wish(Wish::Pause).await
+    }
+
+    async fn unpause(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
+        self.wish(Wish::Unpause).await
+    }
+
+    async fn reset(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
+        self.wish(Wish::Reset).await
+    }
+
+    async fn soft_reboot(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        self.questions().await?.soft_reboot().await.map_err(|error| guest_status(&error))?;
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn shutdown(&self, request: Request<rpc::ShutdownRequest>) -> Result<Response<rpc::Domain>, Status> {
+        let given = request.into_inner().grace_ms.map(Duration::from_millis);
+        let usual = match &*self.inner.slot.lock().await {
+            Slot::Taken { guest, .. } => guest.grace,
+            Slot::Empty | Slot::Failed { .. } => Duration::ZERO,
+        };
+        self.wish(Wish::Shutdown { grace: given.unwrap_or(usual) }).await
+    }
+
+    async fn kill(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
+        self.wish(Wish::Kill).await
+    }
+
+    async fn delete(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        let running = match &*self.inner.slot.lock().await {
+            Slot::Taken { guest, .. } => !matches!(guest.handle.domain().borrow().state, State::Ended(_)),
+            Slot::Empty | Slot::Failed { .. } => false,
+        };
+        if running {
+            return Err(Status::failed_precondition("the guest still runs; shut it down or kill it first"));
+        }
+        self.inner.deleted.send_replace(true);
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn freeze(&self, request: Request<rpc::FreezeRequest>) -> Result<Response<Empty>, Status> {
+        let limit = request.into_inner().unfreeze_ms.map(Duration::from_millis);
+        self.questions().await?.freeze(limit).await.map_err(|error| guest_status(&error))?;
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn unfreeze(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        self.questions().await?.unfreeze().await.map_err(|error| guest_status(&error))?;
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn get_domain(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
+        let absent = || rpc::Domain { state: rpc::State::Absent.into(), ..Default::default() };
+        Ok(Response::new(self.inner.domain.borrow().clone().unwrap_or_else(absent)))
+    }
+
+    async fn get_stats(&self, _: Request<Empty>) -> Result<Response<rpc::Stats>, Status> {
+        self.questions().await?.stats().await.map(Response::new).map_err(|error| guest_status(&error))
+    }
+
+    async fn get_guest_info(&self, _: Request<Empty>) -> Result<Response<rpc::GuestInfo>, Status> {
+        self.questions().await?.info().await.map(Response::new).map_err(|error| guest_status(&error))
+    }
+
+    async fn get_users(&self, _: Request<Empty>) -> Result<Response<rpc::Users>, Status> {
+        self.questions().await?.users().await.map(Response::new).map_err(|error| guest_status(&error))
+    }
+
+    async fn get_filesystems(&self, _: Request<Empty>) -> Result<Response<rpc::Filesystems>, Status> {
+        self.questions().await?.filesystems().await.map(Response::new).map_err(|error| guest_status(&error))
+    }
+
+    async fn exec(&self, request: Request<rpc::ExecRequest>) -> Result<Response<rpc::ExecResponse>, Status> {
+        let questions = self.questions().await?;
+        questions.exec(request.into_inner()).await.map(Response::new).map_err(|error| guest_status(&error))
+    }
+
+    async fn guest_ping(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        self.questions().await?.ping().await.map_err(|error| guest_status(&error))?;
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn screenshot(&self, _: Request<Empty>) -> Result<Response<rpc::ScreenshotResponse>, Status> {
+        let folder: PathBuf = self.inner.workbench.folder.clone();
+        let png = self.questions().await?.screenshot(&folder).await.map_err(|error| guest_status(&error))?;
+        Ok(Response::new(rpc::ScreenshotResponse { png }))
+    }
+}
+
+fn request_status(error: &RequestError) -> Status {
+    match error {
+        RequestError::Denied(_) | RequestError::Gone => Status::failed_precondition(error.to_string()),
+        RequestError::Qemu(_) => Status::internal(error.to_string()),
+    }
+}
+
+fn guest_status(error: &GuestError) -> Status {
+    match error {
+        GuestError::Agent(_) => Status::unavailable(chain(error)),
+        GuestError::Timeout(_) => Status::deadline_exceeded(error.to_string()),
+        GuestError::Qemu(_) | GuestError::Screenshot(_) => Status::internal(chain(error)),
+    }
+}
+
+/// An error and its causes, on one line each.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    std::iter::once(error.to_string()).chain(causes.map(ToString::to_string)).collect::<Vec<_>>().join(": ")
+}
+
+fn failed(error: &StartError) -> rpc::Domain {
+    let words = match error {
+        StartError::Ended { words, .. } if !words.is_empty() => words.clone(),
+        other => chain(other),
+    };
+    let state = State::Ended(End::FailedToStart { words });
+    to_wire(&Domain { sequence: 1, state, agent_connected: false, resets: 0 })
+}
+
+/// A domain as it goes over the wire; sequences count from one there.
+fn to_wire(domain: &Domain) -> rpc::Domain {
+    let (state, reason, end) = match &domain.state {
+        State::Starting => (rpc::State::Starting, String::new(), rpc::End::Unspecified),
+        State::Running => (rpc::State::Running, String::new(), rpc::End::Unspecified),
+        State::Paused(Pause::ByUser) => (rpc::State::PausedByUser, String::new(), rpc::End::Unspecified),
+        State::Paused(Pause::IoError) => (rpc::State::PausedByIoError, String::new(), rpc::End::Unspecified),
+        State::Paused(Pause::ByQemu) => (rpc::State::PausedByQemu, String::new(), rpc::End::Unspecified),
+        State::Stopping => (rpc::State::Stopping, String::new(), rpc::End::Unspecified),
+        State::Ended(end) => (rpc::State::Ended, end.to_string(), end_to_wire(end)),
+    };
+    rpc::Domain {
+        sequence: domain.sequence + 1,
+        state: state.into(),
+        reason,
+        end: end.into(),
+        agent_connected: domain.agent_connected,
+        resets: domain.resets,
+    }
+}
+
+fn end_to_wire(end: &End) -> rpc::End {
+    match end {
+        End::PoweredOff => rpc::End::PoweredOff,
+        End::Rebooted => rpc::End::Rebooted,
+        End::Panicked => rpc::End::Panicked,
+        End::Killed => rpc::End::Killed,
+        End::KilledFromOutside => rpc::End::KilledFromOutside,
+        End::OutOfMemory => rpc::End::OutOfMemory,
+        End::Crashed { .. } => rpc::End::Crashed,
+        End::FailedToStart { .. } => rpc::End::FailedToStart,
+    }
+}

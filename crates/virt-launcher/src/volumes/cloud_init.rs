@@ -1,0 +1,118 @@
+//! Configuration disks for cloud-init: inline, in base64, or from a secret.
+
+use std::path::Path;
+
+use api::vmi::VirtualMachineInstance;
+use api::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hypervisor::resources::Source;
+use k8s_openapi::api::core::v1::LocalObjectReference;
+use storage::cloud_init::{CloudInit, DataSource};
+
+use super::{Places, VolumeError, image};
+
+/// The keys under which a secret holds the data; both spellings are in use.
+const USER_DATA: [&str; 2] = ["userdata", "userData"];
+const NETWORK_DATA: [&str; 2] = ["networkdata", "networkData"];
+
+pub(super) fn no_cloud(
+    path: &str,
+    config: &CloudInitNoCloudSource,
+    vmi: &VirtualMachineInstance,
+    file: &Path,
+    places: &Places,
+) -> Result<Source, VolumeError> {
+    let CloudInitNoCloudSource {
+        network_data,
+        network_data_base64,
+        network_data_secret_ref,
+        secret_ref,
+        user_data,
+        user_data_base64,
+    } = config;
+    let user = Data { inline: user_data, base64: user_data_base64, secret: secret_ref, keys: USER_DATA };
+    let network =
+        Data { inline: network_data, base64: network_data_base64, secret: network_data_secret_ref, keys: NETWORK_DATA };
+    write(path, DataSource::NoCloud, &user, &network, vmi, file, places)
+}
+
+pub(super) fn config_drive(
+    path: &str,
+    config: &CloudInitConfigDriveSource,
+    vmi: &VirtualMachineInstance,
+    file: &Path,
+    places: &Places,
+) -> Result<Source, VolumeError> {
+    let CloudInitConfigDriveSource {
+        network_data,
+        network_data_base64,
+        network_data_secret_ref,
+        secret_ref,
+        user_data,
+        user_data_base64,
+    } = config;
+    let user = Data { inline: user_data, base64: user_data_base64, secret: secret_ref, keys: USER_DATA };
+    let network =
+        Data { inline: network_data, base64: network_data_base64, secret: network_data_secret_ref, keys: NETWORK_DATA };
+    write(path, DataSource::ConfigDrive, &user, &network, vmi, file, places)
+}
+
+/// The three ways to give one piece of data.
+struct Data<'a> {
+    inline: &'a Option<String>,
+    base64: &'a Option<String>,
+    secret: &'a Option<LocalObjectReference>,
+    keys: [&'static str; 2],
+}
+
+fn write(
+    path: &str,
+    source: DataSource,
+    user: &Data<'_>,
+    network: &Data<'_>,
+    vmi: &VirtualMachineInstance,
+    file: &Path,
+    places: &Places,
+) -> Result<Source, VolumeError> {
+    let name = vmi.metadata.name.as_deref().unwrap_or("guest");
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
+    let config = CloudInit {
+        // The same for every run of the same instance: a guest must not redo its first boot at each start.
+        instance_id: format!("{name}.{namespace}"),
+        hostname: vmi.spec.hostname.as_deref().unwrap_or(name).to_owned(),
+        instance_type: None,
+        user_data: read(path, user, places)?.unwrap_or_default(),
+        network_data: read(path, network, places)?,
+        public_keys: Vec::new(),
+    };
+    config.write(file, source).map_err(|source| VolumeError::Iso { path: path.to_owned(), source })?;
+    Ok(image(file.to_owned()))
+}
+
+fn read(path: &str, data: &Data<'_>, places: &Places) -> Result<Option<Vec<u8>>, VolumeError> {
+    let Data { inline, base64, secret, keys } = data;
+    let given = usize::from(inline.is_some()) + usize::from(base64.is_some()) + usize::from(secret.is_some());
+    if given > 1 {
+        return Err(VolumeError::refused(path, format!("gives {} in several ways; keep one", keys[1])));
+    }
+    if let Some(text) = inline {
+        return Ok(Some(text.clone().into_bytes()));
+    }
+    if let Some(text) = base64 {
+        let decoded = STANDARD.decode(text.trim());
+        return decoded.map(Some).map_err(|error| {
+            VolumeError::refused(format!("{path}.{}Base64", keys[1]), format!("is not base64: {error}"))
+        });
+    }
+    let Some(secret) = secret else { return Ok(None) };
+    let Some(folder) = places.secrets.get(&secret.name) else {
+        return Err(VolumeError::refused(path, format!("there is no secret {:?} on this machine", secret.name)));
+    };
+    let found = keys.iter().map(|key| folder.join(key)).find(|file| file.is_file());
+    let Some(file) = found else {
+        return Err(VolumeError::refused(path, format!("the secret {:?} has no key {}", secret.name, keys[0])));
+    };
+    let read = std::fs::read(&file);
+    read.map(Some).map_err(|source| VolumeError::Read { path: path.to_owned(), file, source })
+}
