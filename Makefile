@@ -11,9 +11,21 @@ root := $(if $(filter 0,$(shell id -u)),,sudo)
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
+# Until `orlop up` exists, the demo guest boots in the foreground, without a control plane.
+.PHONY: up
+up: packages ## install what is needed, build, boot the demo VM (Ctrl-C stops it)
+	cargo build --release --locked --package orlop
+	guest=$$(guest/build)
+	manifest=$$(mktemp --suffix .yaml)
+	trap 'rm -f "$$manifest"' EXIT
+	sed "s|GUEST|$$guest|" examples/demo-vmi.yaml > "$$manifest"
+	echo "booting the demo VM: user orlop, password orlop; ssh -p 2222 orlop@127.0.0.1; Ctrl-C stops it"
+	target/release/orlop run "$$manifest" -p 2222:22
+
 # One build of everything, tests included, serves all steps below: the same packages, features and profile.
 .PHONY: test
 test: packages ## install what is needed, run every test
+	guest/build > /dev/null
 	cargo test --workspace --locked
 	cargo xtask tidy
 

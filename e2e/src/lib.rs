@@ -2,7 +2,9 @@
 //!
 //! Tests that need the programs are ignored by `cargo test` and run by `make test-peers`, which fetches them first.
 
+pub mod console;
 pub mod control_plane;
+pub mod guest;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -22,7 +22,7 @@ use std::ffi::OsString;
 
 use api::vmi::VirtualMachineInstance;
 
-pub use console::{AGENT_SOCKET, MONITOR_SOCKET, SERIAL_LOG, SERIAL_SOCKET, VNC_SOCKET};
+pub use console::{AGENT_PORT, AGENT_SOCKET, MONITOR_SOCKET, SERIAL_LOG, SERIAL_SOCKET, VNC_SOCKET};
 use line::Line;
 
 use crate::Refusal;

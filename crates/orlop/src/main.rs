@@ -9,11 +9,15 @@ mod workbench;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tracing::level_filters::LevelFilter;
 
 /// Runs virtual machines through the Kubernetes API.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
+    /// What to log on standard error: off, error, warn, info, debug or trace.
+    #[arg(long, global = true, default_value = "warn", env = "ORLOP_LOG_LEVEL")]
+    log_level: LevelFilter,
     #[command(subcommand)]
     command: Command,
 }
@@ -28,7 +32,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
+    let Arguments { log_level, command } = Arguments::parse();
+    tracing_subscriber::fmt().with_max_level(log_level).with_writer(std::io::stderr).without_time().init();
     let result = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
@@ -46,4 +51,14 @@ fn main() -> ExitCode {
 fn report(error: &anyhow::Error) -> ExitCode {
     eprintln!("orlop: {error:#}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_do_not_collide() {
+        super::Arguments::command().debug_assert();
+    }
 }

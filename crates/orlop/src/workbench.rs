@@ -19,6 +19,7 @@ use place::Place;
 pub(crate) use port::Port;
 
 #[derive(clap::Args)]
+#[group(id = "workbench")]
 pub(crate) struct Arguments {
     /// The file, folder or block device behind a persistent volume claim: NAME=PATH.
     #[arg(long = "claim", value_name = "NAME=PATH", env = "ORLOP_CLAIM", value_delimiter = ',')]

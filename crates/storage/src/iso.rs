@@ -28,6 +28,9 @@ use tree::Tree;
 const SECTOR: usize = 2048;
 /// Where the first folder begins; what lies before is fixed.
 const FIRST_FOLDER: usize = 24;
+/// Empty sectors at the end, as other makers of images add: small readers, that of busybox among them, look for labels
+/// by reading the first 68 KiB whole, and find nothing on a disk that is shorter.
+const PADDING: usize = 150;
 /// The longest label that the primary descriptor holds.
 const MAX_LABEL: usize = 32;
 /// The most bytes in one image. Secrets and ConfigMaps end at 1 MiB, so that this is ample for several of them.
@@ -83,7 +86,7 @@ pub fn build(label: &str, files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<u8>, 
     let primary_places: Vec<usize> = primary_sizes.iter().map(|size| place(*size)).collect();
     let joliet_places: Vec<usize> = joliet_sizes.iter().map(|size| place(*size)).collect();
     let file_places: Vec<usize> = tree.files.iter().map(|file| place(file.bytes.len())).collect();
-    let sectors = next;
+    let sectors = next + PADDING;
 
     let mut image = Image(vec![0; sectors * SECTOR]);
     for (names, places, sizes, descriptor, table) in [

@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 
 use hypervisor::agent::{Agent, commands as agent_commands};
-use hypervisor::arguments::CommandLine;
+use hypervisor::arguments::{AGENT_PORT, CommandLine};
 use hypervisor::qmp::{Event, Events, Qmp, QmpError, commands};
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -259,6 +259,7 @@ async fn sleep_until(due: Option<Instant>) {
 
 /// What an event means for the guest's life; most mean nothing.
 fn told(event: &Event) -> Option<Told> {
+    tracing::debug!(event = event.name, data = %event.data, "QEMU tells");
     let text = |key: &str| event.data[key].as_str().unwrap_or_default().to_owned();
     match event.name.as_str() {
         "RESUME" => Some(Told::Resumed),
@@ -267,7 +268,7 @@ fn told(event: &Event) -> Option<Told> {
         "GUEST_PANICKED" => Some(Told::Panicked),
         "SHUTDOWN" => Some(Told::Shutdown(text("reason"))),
         "BLOCK_IO_ERROR" if text("action") == "stop" => Some(Told::IoError),
-        "VSERPORT_CHANGE" => Some(Told::Agent(event.data["open"] == true)),
+        "VSERPORT_CHANGE" if text("id") == AGENT_PORT => Some(Told::Agent(event.data["open"] == true)),
         _ => None,
     }
 }

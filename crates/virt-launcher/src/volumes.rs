@@ -367,7 +367,8 @@ fn overlay(path: PathBuf, base: Option<Base>) -> Source {
     Source { path, format: Format::Qcow2, kind: SourceKind::File, base, read_only: false, direct_io: false }
 }
 
-/// A disk that was made here and is only read.
+/// A disk that was made here for this guest alone. It may be written to: a SATA disk cannot be read-only, and nobody
+/// reads it again.
 fn image(path: PathBuf) -> Source {
-    Source { path, format: Format::Raw, kind: SourceKind::File, base: None, read_only: true, direct_io: false }
+    Source { path, format: Format::Raw, kind: SourceKind::File, base: None, read_only: false, direct_io: false }
 }

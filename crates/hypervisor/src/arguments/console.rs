@@ -11,6 +11,8 @@ use crate::resources::Resources;
 pub const MONITOR_SOCKET: &str = "monitor.sock";
 /// The guest agent's channel; QEMU connects to it, like the monitor.
 pub const AGENT_SOCKET: &str = "agent.sock";
+/// The id of the agent's port, by which QEMU tells that the guest has opened it.
+pub const AGENT_PORT: &str = "agent-port";
 /// The first serial port; QEMU listens.
 pub const SERIAL_SOCKET: &str = "virt-serial0";
 /// What the guest wrote to its serial port.
@@ -28,7 +30,10 @@ pub(super) fn add(line: &mut Line, domain: &DomainSpec, resources: &Resources) {
 
     line.keyval("-chardev", Keyval::of("socket").set("id", "agent").set("path", path(AGENT_SOCKET)));
     line.json("-device", &json!({ "driver": "virtio-serial-pci", "id": "channels" }));
-    let port = json!({ "driver": "virtserialport", "bus": "channels.0", "chardev": "agent", "name": "org.qemu.guest_agent.0" });
+    // Without an id QEMU does not tell when the guest opens it.
+    let name = "org.qemu.guest_agent.0";
+    let port =
+        json!({ "driver": "virtserialport", "bus": "channels.0", "id": AGENT_PORT, "chardev": "agent", "name": name });
     line.json("-device", &port);
 
     if devices.autoattach_serial_console != Some(false) {

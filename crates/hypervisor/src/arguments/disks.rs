@@ -32,6 +32,10 @@ pub(super) fn add(line: &mut Line, spec: &VirtualMachineInstanceSpec, resources:
             continue;
         };
         let Some(target) = Target::of(line, &path, disk) else { continue };
+        if target.bus == DiskBus::Sata && !target.cdrom && (target.read_only || source.read_only) {
+            line.refuse(&path, "a disk on sata cannot be read-only; use virtio or scsi, or make it a cdrom");
+            continue;
+        }
         let Some(options) = Options::of(line, &path, disk, source) else { continue };
         let Some(node) = chain(line, &path, index, source, &target, &options) else { continue };
         line.json("-blockdev", &node);

@@ -37,7 +37,7 @@ fn source(volume: &api::volumes::Volume) -> Source {
         format: if overlay { Format::Qcow2 } else { Format::Raw },
         kind: if block { SourceKind::Block } else { SourceKind::File },
         base: overlay.then_some(base),
-        read_only: volume.cloud_init_no_cloud.is_some(),
+        read_only: false,
         direct_io: true,
     }
 }

@@ -1,0 +1,316 @@
+//! `orlop virt-launcher` with real guests, steered over its socket as a node's agent does.
+
+#[expect(dead_code, reason = "other tests drive `orlop run`")]
+mod support;
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::console::PATIENCE;
+use e2e::guest;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Request, Response, Status, Streaming};
+use virt_launcher::rpc::launcher_client::LauncherClient;
+use virt_launcher::rpc::notify_server::{Notify, NotifyServer};
+use virt_launcher::rpc::{self, Empty, End, Event, ExecRequest, FreezeRequest, ShutdownRequest, State, SyncRequest};
+
+use support::{instance, orlop, qemus};
+
+/// The agent is up before the guest is; a login prompt is the last thing to come.
+const READY: &str = "until ps | grep -q '[g]etty'; do sleep 0.2; done";
+
+/// A launcher under test, and the agent it reports to.
+struct Launcher {
+    client: LauncherClient<Channel>,
+    events: watch::Receiver<Vec<Event>>,
+    process: Child,
+    folder: TempDir,
+}
+
+/// The agent's side: keeps every event in order.
+struct Agent(Arc<watch::Sender<Vec<Event>>>);
+
+#[tonic::async_trait]
+impl Notify for Agent {
+    async fn events(&self, request: Request<Streaming<Event>>) -> Result<Response<Empty>, Status> {
+        let mut stream = request.into_inner();
+        while let Some(event) = stream.next().await {
+            let event = event?;
+            self.0.send_modify(|events| events.push(event));
+        }
+        Ok(Response::new(Empty {}))
+    }
+}
+
+impl Launcher {
+    async fn start(name: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let events = listen(folder.path().join("notify"))?;
+        let process = orlop()
+            .arg("virt-launcher")
+            .arg("--socket")
+            .arg(folder.path().join("socket"))
+            .arg("--notify-socket")
+            .arg(folder.path().join("notify"))
+            .arg("--runtime-dir")
+            .arg(folder.path().join("run"))
+            .args(["--uid", &format!("uid-of-{name}")])
+            .stdin(Stdio::null())
+            .spawn()
+            .context("start the launcher")?;
+        let client = LauncherClient::new(connect(folder.path().join("socket")).await?);
+        Ok(Self { client, events, process, folder })
+    }
+
+    /// Starts a guest and waits until it runs.
+    async fn boot(&mut self, vmi: &Value) -> Result<()> {
+        self.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await?;
+        self.reaches(|domain| domain.state() == State::Running).await.map(drop)
+    }
+
+    /// Waits for an event of which this is true.
+    async fn reaches(&mut self, reached: impl Fn(&rpc::Domain) -> bool) -> Result<rpc::Domain> {
+        let found =
+            |events: &[Event]| events.iter().filter_map(|event| event.domain.clone()).rfind(|domain| reached(domain));
+        let mut events = self.events.clone();
+        let waiting = events.wait_for(|events| found(events).is_some());
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(events) => found(&*events?).context("the event is gone"),
+            Err(_) => bail!("the event did not come, but {:?}", self.events.borrow()),
+        }
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        let pid = self.process.id().to_string();
+        e2e::output(std::process::Command::new("kill").args([&format!("-{name}"), &pid])).map(drop)
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn listen(socket: PathBuf) -> Result<watch::Receiver<Vec<Event>>> {
+    let events = Arc::new(watch::Sender::new(Vec::new()));
+    let receiver = events.subscribe();
+    let incoming = UnixListenerStream::new(UnixListener::bind(socket)?);
+    tokio::spawn(Server::builder().add_service(NotifyServer::new(Agent(events))).serve_with_incoming(incoming));
+    Ok(receiver)
+}
+
+/// The socket has its name when it accepts.
+async fn connect(socket: PathBuf) -> Result<Channel> {
+    let attempt = async {
+        while UnixStream::connect(&socket).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, attempt).await.context("the launcher does not listen")?;
+    let connector = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+    });
+    Ok(Endpoint::from_static("http://launcher").connect_with_connector(connector).await?)
+}
+
+/// The demo guest, with the disk and the interface that admission would have added.
+fn demo(name: &str, domain: &Value) -> Result<Value> {
+    let volumes = json!([{ "name": "root", "containerDisk": { "image": guest::image("demo")? } }]);
+    let mut vmi = instance(name, domain, &volumes);
+    vmi["spec"]["networks"] = json!([{ "name": "default", "pod": {} }]);
+    let devices = &mut vmi["spec"]["domain"]["devices"];
+    devices["disks"] = json!([{ "name": "root", "disk": { "bus": "virtio" } }]);
+    devices["interfaces"] = json!([{ "name": "default", "masquerade": {} }]);
+    Ok(vmi)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
+    let mut launcher = Launcher::start("asked").await?;
+    let vmi = demo("asked", &json!({}))?;
+    launcher.boot(&vmi).await?;
+    in_guest(&mut launcher, READY).await?;
+    let client = &mut launcher.client;
+
+    client.guest_ping(Empty {}).await?;
+    let info = client.get_guest_info(Empty {}).await?.into_inner();
+    ensure!(info.os.as_ref().is_some_and(|os| os.id == "orlop"), "{info:?}");
+    ensure!(info.interfaces.iter().any(|interface| !interface.addresses.is_empty()), "{info:?}");
+    client.get_users(Empty {}).await?;
+    ensure!(!client.get_filesystems(Empty {}).await?.into_inner().filesystems.is_empty());
+    let exec = ExecRequest {
+        command: "/bin/sh".into(),
+        arguments: vec!["-c".into(), "echo hi; exit 3".into()],
+        timeout_ms: None,
+    };
+    let exec = client.exec(exec).await?.into_inner();
+    ensure!((exec.exit_code, exec.stdout.as_slice()) == (3, b"hi\n".as_slice()), "{exec:?}");
+
+    client.freeze(FreezeRequest { unfreeze_ms: None }).await?;
+    ensure!(client.get_guest_info(Empty {}).await?.into_inner().freeze_status == "frozen");
+    client.unfreeze(Empty {}).await?;
+    ensure!(client.get_guest_info(Empty {}).await?.into_inner().freeze_status == "thawed");
+
+    ensure!(is_png_with_contents(&client.screenshot(Empty {}).await?.into_inner().png));
+
+    client.pause(Empty {}).await?;
+    launcher.reaches(|domain| domain.state() == State::PausedByUser).await?;
+    let before = launcher.client.get_stats(Empty {}).await?.into_inner();
+    let after = launcher.client.get_stats(Empty {}).await?.into_inner();
+    ensure!(before.vcpus == after.vcpus && !before.vcpus.is_empty(), "a paused vCPU does not run");
+    ensure!(before.resident_bytes > 1 << 20 && before.disks.iter().any(|disk| disk.read_bytes > 0), "{before:?}");
+    let paused = launcher.events.borrow().len();
+    launcher.client.unpause(Empty {}).await?;
+    launcher.events.wait_for(|events| events.len() > paused).await?;
+
+    // The same instance again changes nothing; another one is refused.
+    launcher.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await?;
+    let mut other = vmi.clone();
+    other["metadata"]["uid"] = "another".into();
+    let refused = launcher.client.sync(SyncRequest { instance: other.to_string().into_bytes() }).await;
+    ensure!(refused.is_err_and(|status| status.code() == tonic::Code::AlreadyExists));
+    ensure!(launcher.client.delete(Empty {}).await.is_err(), "a running guest is not deleted");
+
+    launcher.client.shutdown(ShutdownRequest { grace_ms: Some(60_000) }).await?;
+    let end = launcher.reaches(|domain| domain.state() == State::Ended).await?;
+    ensure!(end.end() == End::PoweredOff, "{end:?}");
+    ensure!(qemus("asked").is_empty());
+    sequences_grow(&launcher.events.borrow())?;
+
+    launcher.client.delete(Empty {}).await?;
+    let status = tokio::task::block_in_place(|| launcher.process.wait());
+    ensure!(status?.success());
+    ensure!(!launcher.folder.path().join("socket").exists());
+    Ok(())
+}
+
+/// Every state is newer than the one before, whatever was skipped.
+fn sequences_grow(events: &[Event]) -> Result<()> {
+    let sequences: Vec<u64> =
+        events.iter().filter_map(|event| event.domain.as_ref()).map(|domain| domain.sequence).collect();
+    ensure!(sequences.is_sorted(), "{sequences:?}");
+    ensure!(events.iter().all(|event| event.instance_uid == "uid-of-asked"));
+    Ok(())
+}
+
+/// A picture of one colour compresses to nearly nothing; text on a screen does not.
+fn is_png_with_contents(png: &[u8]) -> bool {
+    png.starts_with(b"\x89PNG") && png.len() > 4000
+}
+
+/// Runs a command in the guest, as soon as its agent is there.
+async fn in_guest(launcher: &mut Launcher, command: &str) -> Result<()> {
+    launcher.reaches(|domain| domain.agent_connected).await?;
+    let arguments = vec!["-c".to_owned(), command.to_owned()];
+    launcher.client.exec(ExecRequest { command: "/bin/sh".into(), arguments, timeout_ms: Some(60_000) }).await?;
+    Ok(())
+}
+
+async fn ends(launcher: &mut Launcher) -> Result<End> {
+    Ok(launcher.reaches(|domain| domain.state() == State::Ended).await?.end())
+}
+
+#[tokio::test]
+async fn a_panic_of_the_guest_is_told_as_such() -> Result<()> {
+    let mut launcher = Launcher::start("panic").await?;
+    launcher.boot(&demo("panic", &json!({ "devices": { "panicDevices": [{ "model": "isa" }] } }))?).await?;
+    in_guest(&mut launcher, "(sleep 1; echo c > /proc/sysrq-trigger) </dev/null >/dev/null 2>&1 &").await?;
+    ensure!(ends(&mut launcher).await? == End::Panicked);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_reboot_is_counted_or_ends_the_guest_as_its_policy_says() -> Result<()> {
+    let mut launcher = Launcher::start("reboot").await?;
+    launcher.boot(&demo("reboot", &json!({}))?).await?;
+    in_guest(&mut launcher, READY).await?;
+    launcher.client.soft_reboot(Empty {}).await?;
+    launcher.reaches(|domain| domain.resets == 1).await?;
+    launcher.client.reset(Empty {}).await?;
+    launcher.reaches(|domain| domain.resets == 2).await?;
+    launcher.client.kill(Empty {}).await?;
+    ensure!(ends(&mut launcher).await? == End::Killed);
+
+    let mut launcher = Launcher::start("terminate").await?;
+    launcher.boot(&demo("terminate", &json!({ "rebootPolicy": "Terminate" }))?).await?;
+    in_guest(&mut launcher, READY).await?;
+    launcher.client.soft_reboot(Empty {}).await?;
+    ensure!(ends(&mut launcher).await? == End::Rebooted);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_watchdog_that_is_not_fed_bites() -> Result<()> {
+    let mut launcher = Launcher::start("watchdog").await?;
+    let watchdog = json!({ "devices": { "watchdog": { "name": "dog", "i6300esb": { "action": "poweroff" } } } });
+    launcher.boot(&demo("watchdog", &watchdog)?).await?;
+    // Opened, given two seconds, and never written to again.
+    in_guest(&mut launcher, "watchdog -T 2 -t 600 /dev/watchdog").await?;
+    ensure!(ends(&mut launcher).await? != End::Unspecified);
+    ensure!(qemus("watchdog").is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_killed_qemu_is_told_and_a_killed_launcher_takes_it_along() -> Result<()> {
+    let mut launcher = Launcher::start("killed").await?;
+    launcher.boot(&demo("killed", &json!({}))?).await?;
+    let pids = qemus("killed");
+    ensure!(pids.len() == 1, "{pids:?}");
+    e2e::output(std::process::Command::new("kill").args(["-KILL", &pids[0].to_string()]))?;
+    ensure!(ends(&mut launcher).await? == End::KilledFromOutside);
+
+    let mut launcher = Launcher::start("orphaned").await?;
+    launcher.boot(&demo("orphaned", &json!({}))?).await?;
+    ensure!(qemus("orphaned").len() == 1);
+    launcher.signal("KILL")?;
+    launcher.process.wait()?;
+    while !qemus("orphaned").is_empty() {
+        // The kernel kills it with its parent; it is seen until it is gone.
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sigterm_shuts_the_guest_down_before_the_launcher_ends() -> Result<()> {
+    let mut launcher = Launcher::start("term").await?;
+    launcher.boot(&demo("term", &json!({}))?).await?;
+    in_guest(&mut launcher, READY).await?;
+    launcher.signal("TERM")?;
+    ensure!(ends(&mut launcher).await? == End::PoweredOff);
+    let status = launcher.process.wait()?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_qemu_that_does_not_start_is_told_in_its_own_words() -> Result<()> {
+    let mut launcher = Launcher::start("failed").await?;
+    let vmi = demo("failed", &json!({ "cpu": { "model": "NoSuchModel" } }))?;
+    let domain = launcher.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await?.into_inner();
+    ensure!(domain.end() == End::FailedToStart && domain.reason.contains("NoSuchModel"), "{domain:?}");
+    ensure!(qemus("failed").is_empty());
+
+    // What can be known before QEMU is asked is refused, and the launcher is as free as before.
+    let mut launcher = Launcher::start("refused").await?;
+    let vmi = demo("refused", &json!({ "launchSecurity": { "sev": {} } }))?;
+    let refused = launcher.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await;
+    let status = refused.err().context("it was taken")?;
+    ensure!(status.message().contains("spec.domain.launchSecurity"), "{status}");
+    ensure!(launcher.client.get_domain(Empty {}).await?.into_inner().state() != State::Running);
+    Ok(())
+}

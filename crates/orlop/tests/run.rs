@@ -1,0 +1,182 @@
+//! `orlop run` with real guests, asked over their serial console.
+
+mod support;
+
+use std::io::Read;
+use std::net::TcpStream;
+
+use anyhow::{Context, Result, ensure};
+use e2e::guest;
+use serde_json::{Value, json};
+
+use support::{Guest, instance, qemus};
+
+const USER_DATA: &str = "#cloud-config\nuser: root\npassword: secret\nchpasswd: { expire: false }\nssh_authorized_keys:\n\
+                         - ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFakeKeyForTheTest someone@example.org\n";
+
+#[test]
+fn a_container_disk_boots_with_cloud_init_network_and_entropy() -> Result<()> {
+    let domain = json!({
+        "cpu": { "sockets": 1, "cores": 2, "threads": 1 },
+        "memory": { "guest": "320Mi" },
+        "devices": {
+            "disks": [{ "name": "root", "disk": { "bus": "virtio" } }, { "name": "seed", "disk": { "bus": "virtio" } }],
+            "interfaces": [{ "name": "default", "masquerade": {} }],
+            "rng": {},
+        },
+    });
+    let volumes = json!([
+        { "name": "root", "containerDisk": { "image": guest::image("demo")? } },
+        { "name": "seed", "cloudInitNoCloud": { "userData": USER_DATA } },
+    ]);
+    let mut vmi = instance("layout", &domain, &volumes);
+    vmi["spec"]["networks"] = json!([{ "name": "default", "pod": {} }]);
+    vmi["spec"]["hostname"] = "anna".into();
+    let port = free_port()?;
+    let mut guest = Guest::run(&vmi, &["-p", &format!("{port}:22")])?;
+    let console = &mut guest.console;
+    console.log_in("root", "secret")?;
+    ensure!(console.run("hostname")? == "anna");
+    ensure!(console.run("grep -c ^processor /proc/cpuinfo")? == "2");
+    ensure!(
+        console.run("cat /sys/devices/system/cpu/cpu0/topology/core_cpus_list")? == "0",
+        "two cores, one thread each"
+    );
+    let kib: u64 = console.run("awk '/MemTotal/ {print $2}' /proc/meminfo")?.parse()?;
+    ensure!((240 << 10..=320 << 10).contains(&kib), "{kib} KiB of memory");
+    ensure!(console.run("cat /sys/class/misc/hw_random/rng_current")?.starts_with("virtio_rng"));
+    ensure!(console.run("cat ~/.ssh/authorized_keys")?.contains("FakeKeyForTheTest"));
+
+    // The forwarded port leads to the guest's SSH server, which speaks first.
+    let mut greeting = [0; 4];
+    TcpStream::connect(("127.0.0.1", port)).context("connect to the forwarded port")?.read_exact(&mut greeting)?;
+    ensure!(&greeting == b"SSH-");
+
+    // Ctrl-C asks the guest to power off, and that is a good end.
+    guest.signal("INT")?;
+    ensure!(guest.wait()?.success());
+    ensure!(qemus("layout").is_empty(), "QEMU is gone");
+    Ok(())
+}
+
+#[test]
+fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("claim.img");
+    std::fs::File::create(&file)?.set_len(16 << 20)?;
+    let domain = json!({
+        "firmware": { "kernelBoot": {
+            "container": { "image": guest::image("kernel")?, "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.img" },
+            "kernelArgs": "console=ttyS0 quiet",
+        } },
+        "devices": {
+            "disks": [
+                { "name": "one", "serial": "virtio-1", "disk": { "bus": "virtio" } },
+                { "name": "two", "serial": "sata-1", "disk": { "bus": "sata" } },
+                { "name": "three", "serial": "sata-2", "disk": { "bus": "sata" } },
+                { "name": "four", "serial": "scsi-1", "disk": { "bus": "scsi", "readonly": true } },
+                { "name": "five", "serial": "scsi-2", "disk": { "bus": "scsi" } },
+                { "name": "config", "cdrom": { "bus": "sata" } },
+            ],
+            "interfaces": [{ "name": "default", "masquerade": {}, "model": "e1000", "macAddress": "02:00:00:00:00:42" }],
+        },
+    });
+    let empty = |name: &str| json!({ "name": name, "emptyDisk": { "capacity": "8Mi" } });
+    let volumes = json!([
+        empty("one"), empty("two"), empty("three"), empty("five"),
+        { "name": "four", "persistentVolumeClaim": { "claimName": "claim" } },
+        { "name": "config", "configMap": { "name": "settings", "volumeLabel": "settings" } },
+    ]);
+    let settings = folder.path().join("settings");
+    std::fs::create_dir(&settings)?;
+    std::fs::write(settings.join("color"), "green")?;
+    let vmi = with_network(instance("buses", &domain, &volumes));
+    let claim = format!("claim={}", file.display());
+    let map = format!("settings={}", settings.display());
+    let mut guest = Guest::run(&vmi, &["--claim", &claim, "--config-map", &map])?;
+    let console = &mut guest.console;
+    console.log_in("root", "orlop")?;
+    ensure!(console.run("cat /sys/block/vda/serial")? == "virtio-1");
+    let serials =
+        console.run("for d in /sys/block/sd?; do cat $d/device/vpd_pg80 | tr -cd '[:alnum:]-'; echo; done")?;
+    for serial in ["sata-1", "sata-2", "scsi-1", "scsi-2"] {
+        ensure!(serials.contains(serial), "{serial} is not among {serials}");
+    }
+    ensure!(console.run("mkdir -p /m && mount -t iso9660 -o ro /dev/sr0 /m && cat /m/color")? == "green");
+    ensure!(console.run("cat /sys/class/net/*/address")?.contains("02:00:00:00:00:42"));
+    ensure!(console.run("basename $(readlink /sys/class/net/eth0/device/driver)")? == "e1000");
+
+    // A guest that powers itself off ends well.
+    console.send("poweroff")?;
+    ensure!(guest.wait()?.success());
+    Ok(())
+}
+
+#[test]
+fn efi_firmware_boots_a_disk() -> Result<()> {
+    let domain = json!({ "firmware": { "bootloader": { "efi": { "secureBoot": false } } } });
+    let volumes = json!([{ "name": "root", "containerDisk": { "image": guest::image("demo")? } }]);
+    let mut guest = Guest::run(&instance("efi", &domain, &volumes), &[])?;
+    guest.console.log_in("root", "orlop")?;
+    ensure!(guest.console.run("test -d /sys/firmware/efi && echo yes")? == "yes");
+    Ok(())
+}
+
+#[test]
+fn killing_orlop_leaves_no_qemu() -> Result<()> {
+    let volumes = json!([{ "name": "root", "containerDisk": { "image": guest::image("demo")? } }]);
+    let mut guest = Guest::run(&instance("orphan", &json!({}), &volumes), &[])?;
+    guest.console.expect("guest: userland")?;
+    let before = qemus("orphan");
+    ensure!(before.len() == 1, "{before:?}");
+    guest.signal("KILL")?;
+    // The console ends when the last process that holds it has ended.
+    guest.console.rest();
+    wait_until_gone("orphan")
+}
+
+#[test]
+fn what_cannot_be_honoured_is_refused_by_its_path() -> Result<()> {
+    let domain = json!({ "devices": { "gpus": [{ "name": "gpu", "deviceName": "example.org/gpu" }] } });
+    let folder = tempfile::tempdir()?;
+    let manifest = folder.path().join("vmi.json");
+    std::fs::write(&manifest, instance("refused", &domain, &json!([])).to_string())?;
+    let output = support::orlop().arg("run").arg(&manifest).output()?;
+    ensure!(!output.status.success());
+    let text = String::from_utf8(output.stderr)?;
+    ensure!(text.contains("spec.domain.devices.gpus[0]: is not supported yet"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn a_missing_image_is_named() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let volumes = json!([{ "name": "root", "containerDisk": { "image": "oci:/nowhere:gone" } }]);
+    let manifest = folder.path().join("vmi.json");
+    std::fs::write(&manifest, instance("missing", &json!({}), &volumes).to_string())?;
+    let output = support::orlop().arg("run").arg(&manifest).output()?;
+    let text = String::from_utf8(output.stderr)?;
+    ensure!(!output.status.success() && text.contains("spec.volumes[0].containerDisk.image"), "{text}");
+    Ok(())
+}
+
+fn with_network(mut vmi: Value) -> Value {
+    vmi["spec"]["networks"] = json!([{ "name": "default", "pod": {} }]);
+    vmi
+}
+
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// A killed process takes a moment to go; asking the kernel again is all there is to do.
+fn wait_until_gone(name: &str) -> Result<()> {
+    for _ in 0..1000 {
+        if qemus(name).is_empty() {
+            return Ok(());
+        }
+        std::thread::yield_now();
+        e2e::output(&mut std::process::Command::new("true"))?;
+    }
+    anyhow::bail!("QEMU of {name} still runs: {:?}", qemus(name))
+}

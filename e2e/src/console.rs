@@ -1,0 +1,122 @@
+//! A serial console, driven like a person would: wait for words, type a line.
+
+use std::io::{Read, Write};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+/// How long a guest may take for anything. Guests are emulated, several at a time, on machines that have other work.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a shell may take to appear before the password is typed again.
+const PROMPT: Duration = Duration::from_secs(5);
+/// How often the password is typed.
+const TRIES: usize = 6;
+/// A word that no guest prints by itself.
+const DONE: &str = "orlop-done";
+
+/// One end of a console.
+pub struct Console<W> {
+    input: W,
+    pieces: Receiver<Vec<u8>>,
+    seen: String,
+}
+
+impl<W: Write> Console<W> {
+    /// Reads from `output` on a thread of its own until it ends.
+    pub fn new(input: W, mut output: impl Read + Send + 'static) -> Self {
+        let (send, pieces) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = output.read(&mut buffer) {
+                if send.send(buffer[..length].to_vec()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { input, pieces, seen: String::new() }
+    }
+
+    /// Waits for `words`, and returns what came before them. What comes after is left for the next call.
+    ///
+    /// # Errors
+    /// When the words do not come in time, or the console ends; then with what was seen.
+    pub fn expect(&mut self, words: &str) -> Result<String> {
+        self.expect_within(words, PATIENCE)
+    }
+
+    fn expect_within(&mut self, words: &str, patience: Duration) -> Result<String> {
+        loop {
+            if let Some(at) = self.seen.find(words) {
+                let before = self.seen[..at].to_owned();
+                self.seen.drain(..at + words.len());
+                return Ok(before);
+            }
+            match self.pieces.recv_timeout(patience) {
+                Ok(piece) => self.seen.push_str(&String::from_utf8_lossy(&piece)),
+                Err(RecvTimeoutError::Timeout) => bail!("{words:?} did not come; last seen:\n{}", self.tail()),
+                Err(RecvTimeoutError::Disconnected) => bail!("the console ended before {words:?}:\n{}", self.tail()),
+            }
+        }
+    }
+
+    /// Everything until the console ends.
+    pub fn rest(&mut self) -> String {
+        while let Ok(piece) = self.pieces.recv_timeout(PATIENCE) {
+            self.seen.push_str(&String::from_utf8_lossy(&piece));
+        }
+        std::mem::take(&mut self.seen)
+    }
+
+    /// Types a line.
+    ///
+    /// # Errors
+    /// When nobody reads it.
+    pub fn send(&mut self, line: &str) -> Result<()> {
+        // A line feed is the end of a line whatever state a terminal is in; a return is so only in some.
+        self.input.write_all(format!("{line}\n").as_bytes())?;
+        Ok(self.input.flush()?)
+    }
+
+    /// Logs in at the prompt.
+    ///
+    /// # Errors
+    /// When the guest does not let us in.
+    pub fn log_in(&mut self, user: &str, password: &str) -> Result<()> {
+        self.expect("login:")?;
+        self.send(user)?;
+        self.expect("assword:")?;
+        // A login throws away what was typed before it has turned the echo off, a moment after it has asked; a password
+        // that was lost is typed again. One too many is a command that does not exist.
+        let prompt = if user == "root" { "# " } else { "$ " };
+        for _ in 0..TRIES {
+            self.send(password)?;
+            if self.expect_within(prompt, PROMPT).is_ok() {
+                // Without echo and prompt, what comes back is what a command prints.
+                let (first, second) = DONE.split_at(6);
+                self.send(&format!("stty -echo; PS1=; echo \"{first}\"\"{second}\""))?;
+                return self.expect(DONE).and_then(|_| self.expect("\n")).map(drop);
+            }
+        }
+        bail!("{user} is not let in; last seen:\n{}", self.tail())
+    }
+
+    /// Runs a command in the guest's shell and returns what it printed.
+    ///
+    /// # Errors
+    /// When it fails, or does not end.
+    pub fn run(&mut self, command: &str) -> Result<String> {
+        self.send(&format!("{command}; echo {DONE} $?."))?;
+        let printed = self.expect(DONE)?;
+        let code = self.expect(".")?;
+        if code.trim() != "0" {
+            bail!("{command}: exit code {}\n{printed}", code.trim());
+        }
+        Ok(printed.replace('\r', "").trim().to_owned())
+    }
+
+    fn tail(&self) -> &str {
+        let start = self.seen.len().saturating_sub(2000);
+        self.seen.get(self.seen.ceil_char_boundary(start)..).unwrap_or_default()
+    }
+}
