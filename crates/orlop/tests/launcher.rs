@@ -85,7 +85,7 @@ impl Launcher {
         let mut events = self.events.clone();
         let waiting = events.wait_for(|events| found(events).is_some());
         match tokio::time::timeout(PATIENCE, waiting).await {
-            Ok(events) => found(&*events?).context("the event is gone"),
+            Ok(events) => found(&events?).context("the event is gone"),
             Err(_) => bail!("the event did not come, but {:?}", self.events.borrow()),
         }
     }
