@@ -164,6 +164,12 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     client.unfreeze(Empty {}).await?;
     ensure!(client.get_guest_info(Empty {}).await?.into_inner().freeze_status == "thawed");
 
+    // Nobody thaws it: it thaws by itself.
+    client.freeze(FreezeRequest { unfreeze_ms: Some(500) }).await?;
+    while client.get_guest_info(Empty {}).await?.into_inner().freeze_status != "thawed" {
+        tokio::task::yield_now().await;
+    }
+
     ensure!(is_png_with_contents(&client.screenshot(Empty {}).await?.into_inner().png));
 
     client.pause(Empty {}).await?;

@@ -4,6 +4,7 @@ mod support;
 
 use std::io::Read;
 use std::net::TcpStream;
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::guest;
@@ -77,6 +78,7 @@ fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
                 { "name": "four", "serial": "scsi-1", "disk": { "bus": "scsi", "readonly": true } },
                 { "name": "five", "serial": "scsi-2", "disk": { "bus": "scsi" } },
                 { "name": "config", "cdrom": { "bus": "sata" } },
+                { "name": "block", "serial": "block-1", "disk": { "bus": "virtio" } },
             ],
             "interfaces": [{ "name": "default", "masquerade": {}, "model": "e1000", "macAddress": "02:00:00:00:00:42" }],
         },
@@ -85,6 +87,7 @@ fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
     let volumes = json!([
         empty("one"), empty("two"), empty("three"), empty("five"),
         { "name": "four", "persistentVolumeClaim": { "claimName": "claim" } },
+        { "name": "block", "persistentVolumeClaim": { "claimName": "block" } },
         { "name": "config", "configMap": { "name": "settings", "volumeLabel": "settings" } },
     ]);
     let settings = folder.path().join("settings");
@@ -93,7 +96,9 @@ fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
     let vmi = with_network(instance("buses", &domain, &volumes));
     let claim = format!("claim={}", file.display());
     let map = format!("settings={}", settings.display());
-    let mut guest = Guest::run(&vmi, &["--claim", &claim, "--config-map", &map])?;
+    let device = Loop::new(&folder.path().join("block.img"), 8 << 20)?;
+    let block = format!("block={}", device.0);
+    let mut guest = Guest::run(&vmi, &["--claim", &claim, "--claim", &block, "--config-map", &map])?;
     let console = &mut guest.console;
     console.log_in("root", "orlop")?;
     ensure!(console.run("cat /sys/block/vda/serial")? == "virtio-1");
@@ -106,18 +111,45 @@ fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
     ensure!(console.run("cat /sys/class/net/*/address")?.contains("02:00:00:00:00:42"));
     ensure!(console.run("basename $(readlink /sys/class/net/eth0/device/driver)")? == "e1000");
 
+    console.run("printf written > /dev/vdb && sync")?;
+
     // A guest that powers itself off ends well.
     console.send("poweroff")?;
     ensure!(guest.wait()?.success());
+    ensure!(std::fs::read(&device.0)?.starts_with(b"written"), "what the guest wrote is on the device");
     Ok(())
 }
 
+/// A real block device, gone when dropped.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &std::path::Path, size: u64) -> Result<Self> {
+        std::fs::File::create(file)?.set_len(size)?;
+        let printed = e2e::output(Command::new("losetup").args(["--find", "--show"]).arg(file))?;
+        Ok(Self(printed.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
 #[test]
-fn efi_firmware_boots_a_disk() -> Result<()> {
+fn efi_firmware_boots_a_disk_with_a_config_drive_from_a_secret() -> Result<()> {
     let domain = json!({ "firmware": { "bootloader": { "efi": { "secureBoot": false } } } });
-    let volumes = json!([{ "name": "root", "containerDisk": { "image": guest::image("demo")? } }]);
-    let mut guest = Guest::run(&instance("efi", &domain, &volumes), &[])?;
+    let volumes = json!([
+        { "name": "root", "containerDisk": { "image": guest::image("demo")? } },
+        { "name": "drive", "cloudInitConfigDrive": { "secretRef": { "name": "seed" } } },
+    ]);
+    let secret = tempfile::tempdir()?;
+    std::fs::write(secret.path().join("userdata"), "#cloud-config\nhostname: berta\n")?;
+    let flag = format!("seed={}", secret.path().display());
+    let mut guest = Guest::run(&instance("efi", &domain, &volumes), &["--secret", &flag])?;
     guest.console.log_in("root", "orlop")?;
+    ensure!(guest.console.run("hostname")? == "berta", "cloud-init took the user data from the secret");
     ensure!(guest.console.run("test -d /sys/firmware/efi && echo yes")? == "yes");
     Ok(())
 }
@@ -176,7 +208,7 @@ fn wait_until_gone(name: &str) -> Result<()> {
             return Ok(());
         }
         std::thread::yield_now();
-        e2e::output(&mut std::process::Command::new("true"))?;
+        e2e::output(&mut Command::new("true"))?;
     }
     anyhow::bail!("QEMU of {name} still runs: {:?}", qemus(name))
 }

@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hypervisor::agent::{Agent, commands as agent_commands};
 use hypervisor::arguments::{AGENT_PORT, CommandLine};
@@ -25,6 +26,9 @@ use crate::start::{Bound, Up};
 
 /// Requests that wait for the driver. A handful of callers each have one request under way.
 const WAITING: usize = 64;
+
+/// How long QEMU may take to end after it has closed its monitor, which is about the last thing it does.
+const HANG_UP: Duration = Duration::from_secs(5);
 
 /// Everything that is needed to start a guest.
 #[derive(Clone, Debug)]
@@ -160,15 +164,28 @@ impl Driver {
             let actions = self.machine.started_paused();
             self.act(&actions).await.unwrap_or_else(|error| tracing::error!(%error, "publish the first state"));
         }
+        // Set when the monitor has hung up: until when QEMU may take to end.
+        let mut lost = None;
         let status = loop {
             let due = self.machine.due();
             tokio::select! {
                 biased;
                 // Events first: a request is judged by what QEMU has told already. The end comes last, so that the
                 // event that explains it has been seen.
-                Some(event) = events.next() => {
-                    let actions = told(&event).map(|told| self.machine.told(told)).unwrap_or_default();
-                    self.act_or_log(&actions).await;
+                event = events.next(), if lost.is_none() => match event {
+                    Some(event) => {
+                        let actions = told(&event).map(|told| self.machine.told(told)).unwrap_or_default();
+                        self.act_or_log(&actions).await;
+                    }
+                    None => lost = Some(Instant::now() + HANG_UP),
+                },
+                () = sleep_until(lost), if lost.is_some() => {
+                    // A guest that nobody can steer any more must not run on.
+                    tracing::error!("QEMU has closed its monitor and runs on; killing it");
+                    lost = Some(Instant::now() + HANG_UP);
+                    if let Err(error) = child.start_kill() {
+                        tracing::debug!(%error, "kill QEMU");
+                    }
                 }
                 Some(Call { request, reply }) = calls.recv() => {
                     let result = match self.machine.request(&request, Instant::now()) {

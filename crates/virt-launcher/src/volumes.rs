@@ -12,6 +12,7 @@ use api::vmi::VirtualMachineInstance;
 use api::volumes::{ContainerDiskSource, HostDisk, HostDiskType, PullPolicy, Volume};
 use hypervisor::Refusal;
 use hypervisor::resources::{Base, Format, Kernel, Source, SourceKind};
+use rustix::fs::{Mode, OFlags};
 use storage::cache::{self, Cache, CachedFile};
 use storage::image::Reference;
 use storage::pull::{Progress, Registries, Wanted};
@@ -314,7 +315,8 @@ struct Claimed {
 
 impl Claimed {
     fn source(self, read_only: bool) -> Source {
-        Source { path: self.disk.path, format: Format::Raw, kind: self.kind, base: None, read_only, direct_io: false }
+        let direct_io = takes_direct_io(&self.disk.path);
+        Source { path: self.disk.path, format: Format::Raw, kind: self.kind, base: None, read_only, direct_io }
     }
 }
 
@@ -364,7 +366,14 @@ fn read_folder(path: &str, folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, V
 }
 
 fn overlay(path: PathBuf, base: Option<Base>) -> Source {
-    Source { path, format: Format::Qcow2, kind: SourceKind::File, base, read_only: false, direct_io: false }
+    // The whole chain is opened in one way.
+    let direct_io = takes_direct_io(&path) && base.as_ref().is_none_or(|base| takes_direct_io(&base.path));
+    Source { path, format: Format::Qcow2, kind: SourceKind::File, base, read_only: false, direct_io }
+}
+
+/// Whether a file can be read around the host's cache; file systems in memory cannot.
+fn takes_direct_io(path: &Path) -> bool {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
 
 /// A disk that was made here for this guest alone. It may be written to: a SATA disk cannot be read-only, and nobody
