@@ -14,7 +14,7 @@ help: ## this list
 # Until `orlop up` exists, the demo guest boots in the foreground, without a control plane.
 .PHONY: up
 up: packages ## install what is needed, build, boot the demo VM (Ctrl-C stops it)
-	cargo build --release --locked --package orlop
+	@cargo build --release --locked --package orlop
 	guest=$$(guest/build)
 	manifest=$$(mktemp --suffix .yaml)
 	trap 'rm -f "$$manifest"' EXIT

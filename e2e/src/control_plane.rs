@@ -107,7 +107,10 @@ fn background(program: &Path, folder: &Path, name: &str) -> Result<Command> {
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> Result<u16> {
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?.local_addr()?.port())
 }
 

@@ -5,6 +5,7 @@
 pub mod console;
 pub mod control_plane;
 pub mod guest;
+pub mod registry;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! `orlop run`: one instance in the foreground, with no control plane at all.
 
 mod defaults;
+mod folder;
 mod progress;
 mod terminal;
 
@@ -48,7 +49,7 @@ async fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { manifest, ports, workbench } = arguments;
     let mut vmi = read(manifest)?;
     defaults::complete(&mut vmi);
-    let folder = tempfile::Builder::new().prefix("orlop-run-").tempdir().context("make a folder for the guest")?;
+    let folder = folder::create().context("make a folder for the guest")?;
     let bar = progress::Bar::default();
     let workbench = workbench.build(folder.path(), Box::new(bar.clone())).await?;
     if workbench.accelerator == Accelerator::Tcg {

@@ -7,7 +7,9 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use e2e::control_plane::free_port;
 use e2e::guest;
+use e2e::registry::Registry;
 use serde_json::{Value, json};
 
 use support::{Guest, instance, qemus};
@@ -155,6 +157,27 @@ fn efi_firmware_boots_a_disk_with_a_config_drive_from_a_secret() -> Result<()> {
 }
 
 #[test]
+fn a_container_disk_comes_from_a_registry_once() -> Result<()> {
+    let registry = Registry::start()?;
+    let reference = registry.push(&guest::image("demo")?, "guests/demo:1")?;
+    let cache = tempfile::tempdir()?;
+    let folder = cache.path().display().to_string();
+    let volumes = json!([{ "name": "root", "containerDisk": { "image": reference } }]);
+    let vmi = instance("registry", &json!({}), &volumes);
+    let address = registry.address.clone();
+    let flags = ["--cache-dir", folder.as_str(), "--insecure-registry", address.as_str()];
+    let mut guest = Guest::run(&vmi, &flags)?;
+    guest.console.expect("guest: userland")?;
+    drop(guest);
+
+    // The second time the registry is not asked, and may be gone.
+    drop(registry);
+    let mut guest = Guest::run(&vmi, &flags)?;
+    guest.console.expect("guest: userland")?;
+    Ok(())
+}
+
+#[test]
 fn killing_orlop_leaves_no_qemu() -> Result<()> {
     let volumes = json!([{ "name": "root", "containerDisk": { "image": guest::image("demo")? } }]);
     let mut guest = Guest::run(&instance("orphan", &json!({}), &volumes), &[])?;
@@ -195,10 +218,6 @@ fn a_missing_image_is_named() -> Result<()> {
 fn with_network(mut vmi: Value) -> Value {
     vmi["spec"]["networks"] = json!([{ "name": "default", "pod": {} }]);
     vmi
-}
-
-fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
 /// A killed process takes a moment to go; asking the kernel again is all there is to do.
