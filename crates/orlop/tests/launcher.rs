@@ -320,3 +320,47 @@ async fn a_qemu_that_does_not_start_is_told_in_its_own_words() -> Result<()> {
     ensure!(launcher.client.get_domain(Empty {}).await?.into_inner().state() != State::Running);
     Ok(())
 }
+
+/// A memory cgroup with a limit, of either version; gone when dropped.
+struct Limited(PathBuf);
+
+impl Limited {
+    fn new(name: &str, bytes: u64) -> Result<Self> {
+        let (root, file) = match std::path::Path::new("/sys/fs/cgroup/memory").is_dir() {
+            true => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            false => ("/sys/fs/cgroup", "memory.max"),
+        };
+        let group = Self(PathBuf::from(root).join(name));
+        std::fs::create_dir_all(&group.0).context("make a cgroup; this test needs root")?;
+        std::fs::write(group.0.join(file), bytes.to_string())?;
+        Ok(group)
+    }
+
+    fn take(&self, pid: u32) -> Result<()> {
+        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).context("join the cgroup")
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[tokio::test]
+async fn an_out_of_memory_kill_is_told_as_such() -> Result<()> {
+    let group = Limited::new(&format!("orlop-test-{}", std::process::id()), 300 << 20)?;
+    let mut launcher = Launcher::start("memory").await?;
+    group.take(launcher.process.id())?;
+    let mut vmi = demo("memory", &json!({}))?;
+    vmi["spec"]["domain"]["memory"]["guest"] = "768Mi".into();
+    launcher.boot(&vmi).await?;
+    in_guest(&mut launcher, READY).await?;
+    // The guest has the memory, its group does not. The agent may be gone before it can answer.
+    let arguments = vec!["-c".to_owned(), "dd if=/dev/urandom of=/run/fill bs=1M count=500".to_owned()];
+    let _ = launcher.client.exec(ExecRequest { command: "/bin/sh".into(), arguments, timeout_ms: Some(60_000) }).await;
+    ensure!(ends(&mut launcher).await? == End::OutOfMemory);
+    ensure!(launcher.process.try_wait()?.is_none(), "the launcher lives on to tell it");
+    drop(launcher);
+    Ok(())
+}
