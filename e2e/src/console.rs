@@ -73,8 +73,8 @@ impl<W: Write> Console<W> {
     /// # Errors
     /// When nobody reads it.
     pub fn send(&mut self, line: &str) -> Result<()> {
-        // A line feed is the end of a line whatever state a terminal is in; a return is so only in some.
-        self.input.write_all(format!("{line}\n").as_bytes())?;
+        // What the Return key sends.
+        self.input.write_all(format!("{line}\r").as_bytes())?;
         Ok(self.input.flush()?)
     }
 

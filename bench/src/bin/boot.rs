@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bench::resident_kib;
 use serde_json::json;
 
 /// The first thing that the guest's own code says.
@@ -160,12 +161,6 @@ fn arguments_of_child(pid: u32) -> Result<Vec<String>> {
         .map(|part| String::from_utf8_lossy(part).into_owned())
         .filter(|part| !part.is_empty())
         .collect())
-}
-
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
 }
 
 fn end(child: &mut Child) {

@@ -3,6 +3,7 @@
 #[expect(dead_code, reason = "other tests drive `orlop run`")]
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use e2e::console::PATIENCE;
 use e2e::guest;
 use hyper_util::rt::TokioIo;
+use hypervisor::arguments::{AGENT_SOCKET, MONITOR_SOCKET, SERIAL_SOCKET, VNC_SOCKET};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{UnixListener, UnixStream};
@@ -182,6 +184,8 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     launcher.client.unpause(Empty {}).await?;
     launcher.events.wait_for(|events| events.len() > paused).await?;
 
+    sockets_are_private(&launcher.folder.path().join("run"))?;
+
     // The same instance again changes nothing; another one is refused.
     launcher.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await?;
     let mut other = vmi.clone();
@@ -200,6 +204,19 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     let status = tokio::task::block_in_place(|| launcher.process.wait());
     ensure!(status?.success());
     ensure!(!launcher.folder.path().join("socket").exists());
+    Ok(())
+}
+
+/// Nobody but the owner gets at a guest.
+fn sockets_are_private(run: &std::path::Path) -> Result<()> {
+    ensure!(std::fs::metadata(run)?.permissions().mode() & 0o777 == 0o700);
+    for socket in [SERIAL_SOCKET, VNC_SOCKET, MONITOR_SOCKET, AGENT_SOCKET] {
+        // The monitor's and the agent's have done their work when QEMU has connected.
+        if let Ok(metadata) = std::fs::metadata(run.join(socket)) {
+            ensure!(metadata.permissions().mode() & 0o777 == 0o600, "{socket}: {:o}", metadata.permissions().mode());
+        }
+    }
+    ensure!(run.join(SERIAL_SOCKET).exists() && run.join(VNC_SOCKET).exists());
     Ok(())
 }
 

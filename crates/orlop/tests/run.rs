@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use support::{Guest, instance, qemus};
 
-const USER_DATA: &str = "#cloud-config\nuser: root\npassword: secret\nchpasswd: { expire: false }\nssh_authorized_keys:\n\
+const USER_DATA: &str = "#cloud-config\npassword: secret\nchpasswd: { expire: false }\nssh_authorized_keys:\n\
                          - ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFakeKeyForTheTest someone@example.org\n";
 
 #[test]
@@ -38,7 +38,7 @@ fn a_container_disk_boots_with_cloud_init_network_and_entropy() -> Result<()> {
     let port = free_port()?;
     let mut guest = Guest::run(&vmi, &["-p", &format!("{port}:22")])?;
     let console = &mut guest.console;
-    console.log_in("root", "secret")?;
+    console.log_in("orlop", "secret")?;
     ensure!(console.run("hostname")? == "anna");
     ensure!(console.run("grep -c ^processor /proc/cpuinfo")? == "2");
     ensure!(
@@ -50,10 +50,7 @@ fn a_container_disk_boots_with_cloud_init_network_and_entropy() -> Result<()> {
     ensure!(console.run("cat /sys/class/misc/hw_random/rng_current")?.starts_with("virtio_rng"));
     ensure!(console.run("cat ~/.ssh/authorized_keys")?.contains("FakeKeyForTheTest"));
 
-    // The forwarded port leads to the guest's SSH server, which speaks first.
-    let mut greeting = [0; 4];
-    TcpStream::connect(("127.0.0.1", port)).context("connect to the forwarded port")?.read_exact(&mut greeting)?;
-    ensure!(&greeting == b"SSH-");
+    ensure!(greets(port)?);
 
     // Ctrl-C asks the guest to power off, and that is a good end.
     guest.signal("INT")?;
@@ -100,10 +97,13 @@ fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
     let map = format!("settings={}", settings.display());
     let device = Loop::new(&folder.path().join("block.img"), 8 << 20)?;
     let block = format!("block={}", device.0);
-    let mut guest = Guest::run(&vmi, &["--claim", &claim, "--claim", &block, "--config-map", &map])?;
+    let port = free_port()?;
+    let forward = format!("127.0.0.1:{port}:22");
+    let mut guest = Guest::run(&vmi, &["--claim", &claim, "--claim", &block, "--config-map", &map, "-p", &forward])?;
     let console = &mut guest.console;
     console.log_in("root", "orlop")?;
     ensure!(console.run("cat /sys/block/vda/serial")? == "virtio-1");
+    ensure!(console.run("cat /sys/block/vdb/serial")? == "block-1");
     let serials =
         console.run("for d in /sys/block/sd?; do cat $d/device/vpd_pg80 | tr -cd '[:alnum:]-'; echo; done")?;
     for serial in ["sata-1", "sata-2", "scsi-1", "scsi-2"] {
@@ -114,6 +114,7 @@ fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
     ensure!(console.run("basename $(readlink /sys/class/net/eth0/device/driver)")? == "e1000");
 
     console.run("printf written > /dev/vdb && sync")?;
+    ensure!(greets(port)?, "the old card carries the port too");
 
     // A guest that powers itself off ends well.
     console.send("poweroff")?;
@@ -213,6 +214,13 @@ fn a_missing_image_is_named() -> Result<()> {
     let text = String::from_utf8(output.stderr)?;
     ensure!(!output.status.success() && text.contains("spec.volumes[0].containerDisk.image"), "{text}");
     Ok(())
+}
+
+/// Whether a forwarded port leads to the guest's SSH server, which speaks first.
+fn greets(port: u16) -> Result<bool> {
+    let mut greeting = [0; 4];
+    TcpStream::connect(("127.0.0.1", port)).context("connect to the forwarded port")?.read_exact(&mut greeting)?;
+    Ok(&greeting == b"SSH-")
 }
 
 fn with_network(mut vmi: Value) -> Value {
