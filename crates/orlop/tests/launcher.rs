@@ -168,9 +168,11 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
 
     // Nobody thaws it: it thaws by itself.
     client.freeze(FreezeRequest { unfreeze_ms: Some(500) }).await?;
-    while client.get_guest_info(Empty {}).await?.into_inner().freeze_status != "thawed" {
-        tokio::task::yield_now().await;
-    }
+    let thawed = async {
+        while client.get_guest_info(Empty {}).await?.into_inner().freeze_status != "thawed" {}
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, thawed).await.context("the guest stays frozen")??;
 
     ensure!(is_png_with_contents(&client.screenshot(Empty {}).await?.into_inner().png));
 
@@ -282,7 +284,7 @@ async fn a_watchdog_that_is_not_fed_bites() -> Result<()> {
     launcher.boot(&demo("watchdog", &watchdog)?).await?;
     // Opened, given two seconds, and never written to again.
     in_guest(&mut launcher, "watchdog -T 2 -t 600 /dev/watchdog").await?;
-    ensure!(ends(&mut launcher).await? != End::Unspecified);
+    ensure!(ends(&mut launcher).await? == End::PoweredOff);
     ensure!(qemus("watchdog").is_empty());
     Ok(())
 }
@@ -301,11 +303,13 @@ async fn a_killed_qemu_is_told_and_a_killed_launcher_takes_it_along() -> Result<
     ensure!(qemus("orphaned").len() == 1);
     launcher.signal("KILL")?;
     launcher.process.wait()?;
-    while !qemus("orphaned").is_empty() {
-        // The kernel kills it with its parent; it is seen until it is gone.
-        tokio::task::yield_now().await;
-    }
-    Ok(())
+    let gone = async {
+        while !qemus("orphaned").is_empty() {
+            // The kernel kills it with its parent; it is seen until it is gone.
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.context("QEMU outlives its launcher")
 }
 
 #[tokio::test]
