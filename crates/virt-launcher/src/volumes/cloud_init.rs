@@ -16,6 +16,23 @@ use super::{Places, VolumeError, image};
 const USER_DATA: [&str; 2] = ["userdata", "userData"];
 const NETWORK_DATA: [&str; 2] = ["networkdata", "networkData"];
 
+/// Takes one of the two sources apart into user and network data; they are different types with the same fields.
+macro_rules! data {
+    ($source:ident, $config:expr) => {{
+        let $source {
+            network_data,
+            network_data_base64,
+            network_data_secret_ref,
+            secret_ref,
+            user_data,
+            user_data_base64,
+        } = $config;
+        let user = Data { inline: user_data, base64: user_data_base64, secret: secret_ref, keys: USER_DATA };
+        let secret = network_data_secret_ref;
+        (user, Data { inline: network_data, base64: network_data_base64, secret, keys: NETWORK_DATA })
+    }};
+}
+
 pub(super) fn no_cloud(
     path: &str,
     config: &CloudInitNoCloudSource,
@@ -23,17 +40,7 @@ pub(super) fn no_cloud(
     file: &Path,
     places: &Places,
 ) -> Result<Source, VolumeError> {
-    let CloudInitNoCloudSource {
-        network_data,
-        network_data_base64,
-        network_data_secret_ref,
-        secret_ref,
-        user_data,
-        user_data_base64,
-    } = config;
-    let user = Data { inline: user_data, base64: user_data_base64, secret: secret_ref, keys: USER_DATA };
-    let network =
-        Data { inline: network_data, base64: network_data_base64, secret: network_data_secret_ref, keys: NETWORK_DATA };
+    let (user, network) = data!(CloudInitNoCloudSource, config);
     write(path, DataSource::NoCloud, &user, &network, vmi, file, places)
 }
 
@@ -44,17 +51,7 @@ pub(super) fn config_drive(
     file: &Path,
     places: &Places,
 ) -> Result<Source, VolumeError> {
-    let CloudInitConfigDriveSource {
-        network_data,
-        network_data_base64,
-        network_data_secret_ref,
-        secret_ref,
-        user_data,
-        user_data_base64,
-    } = config;
-    let user = Data { inline: user_data, base64: user_data_base64, secret: secret_ref, keys: USER_DATA };
-    let network =
-        Data { inline: network_data, base64: network_data_base64, secret: network_data_secret_ref, keys: NETWORK_DATA };
+    let (user, network) = data!(CloudInitConfigDriveSource, config);
     write(path, DataSource::ConfigDrive, &user, &network, vmi, file, places)
 }
 
