@@ -22,6 +22,9 @@ up: packages ## install what is needed, build, boot the demo VM (Ctrl-C stops it
 	echo "booting the demo VM: user orlop, password orlop; ssh -p 2222 orlop@127.0.0.1; Ctrl-C stops it"
 	target/release/orlop run "$$manifest" -p 2222:22
 
+# A change is judged by the same cases every time; `make fuzz` looks for new ones.
+test test-peers: export PROPTEST_RNG_SEED ?= 1
+
 # One build of everything, tests included, serves all steps below: the same packages, features and profile.
 .PHONY: test
 test: packages ## install what is needed, run every test
@@ -32,6 +35,15 @@ test: packages ## install what is needed, run every test
 .PHONY: test-peers
 test-peers: packages peers ## run what depends on the real peers
 	ORLOP_PEERS=$$(e2e/peers/build --dir) cargo test --workspace --locked --test 'peers_*' -- --ignored
+
+.PHONY: fuzz
+fuzz: ## run the property tests with new seeds until one fails (Ctrl-C stops it)
+	while true; do
+	    export PROPTEST_RNG_SEED=$$RANDOM$$RANDOM
+	    echo "PROPTEST_RNG_SEED=$$PROPTEST_RNG_SEED"
+	    cargo test --quiet --locked --package api --package hypervisor --package storage --package virt-launcher \
+	        --lib --test fuzz --test roundtrip
+	done
 
 .PHONY: peers
 peers: packages ## build or fetch the real programs that Orlop is compared with, once

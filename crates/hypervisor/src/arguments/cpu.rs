@@ -29,9 +29,11 @@ pub(super) fn add(line: &mut Line, domain: &DomainSpec, accelerator: Accelerator
     line.unsupported("spec.domain.cpu.realtime", realtime.is_some());
 
     let [sockets, cores, threads] = [sockets, cores, threads].map(|count| u64::from(count.unwrap_or(1).max(1)));
-    let total = sockets * cores * threads;
+    // Three 32-bit counts may not fit even 64 bits.
+    let total = sockets.saturating_mul(cores).saturating_mul(threads);
     if total > MOST_VCPUS {
-        line.refuse(PATH, format!("{total} vCPUs are too many, the most is {MOST_VCPUS}"));
+        let asked = format!("{sockets} sockets of {cores} cores with {threads} threads");
+        line.refuse(PATH, format!("{asked} are too many vCPUs, the most is {MOST_VCPUS}"));
         return;
     }
     if max_sockets.is_some_and(|most| u64::from(most) > sockets) {
