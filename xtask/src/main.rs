@@ -1,6 +1,7 @@
 //! `cargo xtask`: chores of the workspace that are no part of the product.
 
 mod crds;
+mod facts;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -19,6 +20,11 @@ struct Arguments {
 enum Command {
     /// Write the CRDs that are checked in, from the types.
     Crds,
+    /// Write the API server's facts about the built-in kinds.
+    Facts {
+        /// A folder with Kubernetes' `resources.json`, `schemas.json` and `protobuf.json`.
+        from: PathBuf,
+    },
     /// Check generated files, documents, sources and sizes.
     Tidy {
         /// Record today's sizes of the files and functions that are too long, instead of failing on them.
@@ -33,6 +39,7 @@ fn main() -> ExitCode {
     let root = root();
     let result = match command {
         Command::Crds => crds::write(&root),
+        Command::Facts { from } => facts::write(&root, &from),
         Command::Tidy { record } => tidy::run(&root, record),
     };
     match result {

@@ -1,5 +1,6 @@
 //! The binary: one module per subcommand, wiring only.
 
+mod apiserver;
 mod crds;
 mod exec_guarded;
 mod run;
@@ -25,6 +26,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Arguments),
+    Apiserver(apiserver::Arguments),
     VirtLauncher(virt_launcher::Arguments),
     Crds(crds::Arguments),
     #[command(hide = true)]
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_max_level(log_level).with_writer(std::io::stderr).without_time().init();
     let result = match command {
         Command::Run(arguments) => run::run(&arguments),
+        Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
         Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),

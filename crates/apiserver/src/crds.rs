@@ -1,0 +1,240 @@
+//! Follows the definitions of custom resources: accepts their names, serves what they define, and empties what goes.
+//!
+//! Watches the table of definitions. Owns their `status` (conditions, accepted names) and the clean-up finalizer. Emits
+//! changes of the registry. It never waits: a definition is served within a turn of the event loop of its commit.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::meta;
+use crate::registry::{Registry, Resource};
+use crate::server::Inner;
+use crate::store::{Draft, Expect, Key, Object, Write, WriteError};
+use crate::strategy::{crd, set_condition};
+use crate::verbs::delete_everything;
+
+pub(crate) const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
+/// Runs until the server is gone.
+pub(crate) async fn run(server: std::sync::Weak<Inner>) {
+    let Some(mut changes) = server.upgrade().map(|server| server.store.history(&TABLE.into()).follow()) else { return };
+    loop {
+        let Some(server) = server.upgrade() else { return };
+        let waiting = pass(&server).await;
+        // Objects that something holds go on their own time; only their table tells when.
+        let held = waiting.map(|table| server.store.history(&table).follow());
+        drop(server);
+        let more = match held {
+            Some(mut held) => tokio::select! {
+                biased;
+                changed = changes.changed() => changed.is_ok(),
+                changed = held.changed() => changed.is_ok(),
+            },
+            None => changes.changed().await.is_ok(),
+        };
+        if !more {
+            return;
+        }
+    }
+}
+
+/// Looks at all definitions once. Gives a table that it waits for, if one that goes has objects left.
+async fn pass(server: &Arc<Inner>) -> Option<crate::store::Table> {
+    let mut waiting = None;
+    let objects = server.store.snapshot().objects(TABLE);
+    for (key, object) in &objects {
+        let Ok(definition) = object.value() else { continue };
+        let result = if definition["metadata"]["deletionTimestamp"].is_null() {
+            accept(server, key, object, definition).await
+        } else {
+            match remove(server, key, object, definition).await {
+                Ok(None) => Ok(()),
+                Ok(Some(table)) => {
+                    waiting = Some(table);
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            }
+        };
+        if let Err(error) = result {
+            // Somebody else changed it; the change wakes the next pass.
+            tracing::debug!(definition = %key.name, %error, "a definition was not updated");
+        }
+    }
+    let current = server.store.snapshot().objects(TABLE);
+    publish(server, &current);
+    waiting
+}
+
+/// Sets conditions and accepted names; all at once, because nothing in between is of use to anyone.
+async fn accept(server: &Inner, key: &Key, object: &Object, mut definition: Value) -> Result<(), WriteError> {
+    let now = server.clock.now();
+    let names = definition["spec"]["names"].clone();
+    let conflict = conflict(&server.registry.load(), &definition);
+    let status = &mut definition["status"];
+    let changed = match conflict {
+        None => {
+            let renamed = status["acceptedNames"] != names;
+            status["acceptedNames"] = names;
+            let accepted = set_condition(status, "NamesAccepted", true, "NoConflicts", "no conflicts found", now);
+            let message = "the initial names have been accepted";
+            let established = set_condition(status, "Established", true, "InitialNamesAccepted", message, now);
+            renamed | accepted | established
+        }
+        Some((reason, message)) => {
+            let refused = set_condition(status, "NamesAccepted", false, reason, &message, now);
+            let established = !crd::is_true(&definition, "Established")
+                && set_condition(
+                    &mut definition["status"],
+                    "Established",
+                    false,
+                    "NotAccepted",
+                    "not all names are accepted",
+                    now,
+                );
+            refused | established
+        }
+    };
+    if changed { write(server, key, object, Some(&definition)).await } else { Ok(()) }
+}
+
+/// Names that another resource of the group has.
+fn conflict(registry: &Registry, definition: &Value) -> Option<(&'static str, String)> {
+    let text = |field: &str| definition["spec"]["names"][field].as_str().unwrap_or_default();
+    let group = definition["spec"]["group"].as_str().unwrap_or_default();
+    let others = registry.resources().filter(|other| other.group == group && other.plural != text("plural"));
+    for other in others {
+        let resources: Vec<&str> =
+            [&other.plural, &other.singular].into_iter().chain(&other.short_names).map(String::as_str).collect();
+        let short =
+            definition["spec"]["names"]["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let checks = [("PluralConflict", text("plural")), ("SingularConflict", text("singular"))].into_iter();
+        for (reason, name) in checks.chain(short.map(|name| ("ShortNamesConflict", name))) {
+            if resources.contains(&name) {
+                return Some((reason, format!("\"{name}\" is already in use")));
+            }
+        }
+        let kinds = [other.kind.as_str(), other.list_kind.as_str()];
+        for (reason, name) in [("KindConflict", text("kind")), ("ListKindConflict", text("listKind"))] {
+            if kinds.contains(&name) {
+                return Some((reason, format!("\"{name}\" is already in use")));
+            }
+        }
+    }
+    None
+}
+
+/// Deletes the objects of a definition that goes, then lets it go. Gives the table that still has some.
+async fn remove(
+    server: &Arc<Inner>,
+    key: &Key,
+    object: &Object,
+    mut definition: Value,
+) -> Result<Option<crate::store::Table>, WriteError> {
+    let now = server.clock.now();
+    if !meta::list(&definition, "finalizers").contains(&crd::CLEANUP) {
+        return Ok(None);
+    }
+    let group = definition["spec"]["group"].as_str().unwrap_or_default();
+    let plural = definition["spec"]["names"]["plural"].as_str().unwrap_or_default();
+    let resource = server.registry.load().get(group, plural).cloned();
+    let own = resource.filter(|resource| resource.definition.as_deref() == definition["metadata"]["uid"].as_str());
+    if let Some(resource) = own {
+        let marked = set_condition(
+            &mut definition["status"],
+            "Terminating",
+            true,
+            "InstanceDeletionInProgress",
+            "CustomResource deletion is in progress",
+            now,
+        );
+        if marked {
+            // The write wakes the next pass, which does the deleting.
+            return write(server, key, object, Some(&definition)).await.map(|()| None);
+        }
+        match delete_everything(server, &resource).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(Some(resource.table.clone())),
+            Err(error) => {
+                tracing::warn!(definition = %key.name, %error, "objects were not deleted");
+                return Ok(Some(resource.table.clone()));
+            }
+        }
+    }
+    if let Some(list) = definition["metadata"]["finalizers"].as_array_mut() {
+        list.retain(|one| one != crd::CLEANUP);
+    }
+    let held = !meta::list(&definition, "finalizers").is_empty();
+    write(server, key, object, held.then_some(&definition)).await.map(|()| None)
+}
+
+async fn write(server: &Inner, key: &Key, object: &Object, put: Option<&Value>) -> Result<(), WriteError> {
+    let draft =
+        put.map(|value| Draft::new(value, &[])).transpose().map_err(|error| WriteError::Failed(error.to_string()))?;
+    let write = Write {
+        table: TABLE.into(),
+        key: key.clone(),
+        expect: Expect::Revision(object.revision),
+        put: draft,
+        in_living_namespace: false,
+    };
+    server.store.write(write).await.map(drop)
+}
+
+/// Serves what is established, and no longer what is gone.
+fn publish(server: &Inner, definitions: &crate::store::Objects) {
+    let mut registry = Registry::clone(&server.registry.load());
+    if refresh(&mut registry, definitions.iter().map(|(_, object)| (object.revision, object.value()))) {
+        server.registry.store(Arc::new(registry));
+        server.registry_changes.send_replace(());
+    }
+}
+
+/// Brings a registry up to date with definitions. Tells whether anything changed.
+pub(crate) fn refresh(
+    registry: &mut Registry,
+    definitions: impl Iterator<Item = (u64, Result<Value, serde_json::Error>)>,
+) -> bool {
+    let mut changed = false;
+    let mut served = std::collections::BTreeSet::new();
+    for (revision, definition) in definitions {
+        let Ok(definition) = definition else { continue };
+        if !crd::is_true(&definition, "Established") {
+            continue;
+        }
+        let spec = &definition["spec"];
+        let group = spec["group"].as_str().unwrap_or_default();
+        let plural = definition["status"]["acceptedNames"]["plural"].as_str().unwrap_or_default();
+        served.insert((group.to_owned(), plural.to_owned()));
+        let fingerprint = fingerprint(&definition);
+        if registry.get(group, plural).is_some_and(|known| known.fingerprint == Some(fingerprint)) {
+            continue;
+        }
+        match Resource::from_definition(&definition, revision) {
+            Ok(mut resource) => {
+                resource.fingerprint = Some(fingerprint);
+                registry.add(Arc::new(resource));
+                changed = true;
+            }
+            Err(error) => tracing::warn!(plural, group, %error, "a definition cannot be served"),
+        }
+    }
+    let gone: Vec<(String, String)> = registry
+        .resources()
+        .filter(|resource| resource.is_custom())
+        .map(|resource| (resource.group.clone(), resource.plural.clone()))
+        .filter(|name| !served.contains(name))
+        .collect();
+    for (group, plural) in gone {
+        registry.remove(&group, &plural);
+        changed = true;
+    }
+    changed
+}
+
+/// Tells whether anything that matters for serving has changed.
+fn fingerprint(definition: &Value) -> u32 {
+    let matters = json!([definition["metadata"]["uid"], definition["spec"], definition["status"]["acceptedNames"]]);
+    crc32fast::hash(matters.to_string().as_bytes())
+}

@@ -1,0 +1,167 @@
+//! What is served, told to clients: per group and version, or all at once.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::registry::{Registry, Resource, Subresource, Version, api_version};
+
+/// `/api`
+pub(crate) fn core_versions(address: &str) -> Value {
+    json!({
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": address }],
+    })
+}
+
+/// `/apis`
+pub(crate) fn groups(registry: &Registry) -> Value {
+    let named = registry.groups().into_iter().filter(|group| !group.is_empty());
+    let groups: Vec<Value> = named.filter_map(|name| group_body(registry, name)).collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+}
+
+/// `/apis/GROUP`
+pub(crate) fn group(registry: &Registry, name: &str) -> Option<Value> {
+    let mut body = group_body(registry, name)?;
+    body["kind"] = "APIGroup".into();
+    body["apiVersion"] = "v1".into();
+    Some(body)
+}
+
+fn group_body(registry: &Registry, name: &str) -> Option<Value> {
+    let versions: Vec<Value> = registry
+        .versions(name)
+        .into_iter()
+        .map(|version| json!({ "groupVersion": api_version(name, version), "version": version }))
+        .collect();
+    let preferred = versions.first()?.clone();
+    Some(json!({ "name": name, "versions": versions, "preferredVersion": preferred }))
+}
+
+/// `/api/v1` and `/apis/GROUP/VERSION`
+pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let mut list = Vec::new();
+    for (resource, served) in served(registry, group, version) {
+        list.push(entry(resource));
+        for sub in &served.subresources {
+            let mut entry = json!({
+                "name": format!("{}/{}", resource.plural, sub.name),
+                "singularName": "",
+                "namespaced": resource.namespaced,
+                "kind": sub.kind,
+                "verbs": sub.verbs,
+            });
+            if let Some((group, version)) = &sub.of {
+                entry["group"] = group.as_str().into();
+                entry["version"] = version.as_str().into();
+            }
+            list.push(entry);
+        }
+    }
+    (!list.is_empty()).then(|| {
+        json!({
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": api_version(group, version),
+            "resources": list,
+        })
+    })
+}
+
+fn served<'a>(
+    registry: &'a Registry,
+    group: &'a str,
+    version: &'a str,
+) -> impl Iterator<Item = (&'a Resource, &'a Version)> {
+    let own = registry.resources().filter(move |resource| resource.group == group);
+    own.filter_map(move |resource| Some((&**resource, resource.version(version)?)))
+}
+
+fn entry(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": sorted(&resource.verbs),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    if resource.verbs.contains(&"get") {
+        entry["storageVersionHash"] = storage_hash(resource).into();
+    }
+    entry
+}
+
+fn sorted(verbs: &[&str]) -> Vec<String> {
+    let mut verbs: Vec<String> = verbs.iter().map(|&verb| verb.to_owned()).collect();
+    verbs.sort();
+    verbs
+}
+
+/// Changes when the stored version does.
+fn storage_hash(resource: &Resource) -> String {
+    let text = format!("{}/{}/{}", resource.group, resource.storage_version, resource.kind);
+    STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])
+}
+
+/// Everything below `/api` or `/apis` in one document of the given version.
+pub(crate) fn aggregated(registry: &Registry, core: bool, document: &str) -> Value {
+    let groups = registry.groups().into_iter().filter(|group| group.is_empty() == core);
+    let items: Vec<Value> = groups.map(|group| aggregated_group(registry, group)).collect();
+    json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{document}"),
+        "metadata": {},
+        "items": items,
+    })
+}
+
+fn aggregated_group(registry: &Registry, group: &str) -> Value {
+    let versions: Vec<Value> = registry
+        .versions(group)
+        .into_iter()
+        .map(|version| {
+            let resources: Vec<Value> = served(registry, group, version)
+                .map(|(resource, served)| aggregated_resource(resource, served))
+                .collect();
+            json!({ "version": version, "resources": resources, "freshness": "Current" })
+        })
+        .collect();
+    let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
+    json!({ "metadata": metadata, "versions": versions })
+}
+
+fn aggregated_resource(resource: &Resource, version: &Version) -> Value {
+    let kind = |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
+    let mut entry = json!({
+        "resource": resource.plural,
+        "responseKind": kind(&resource.group, &version.name, &resource.kind),
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": sorted(&resource.verbs),
+    });
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+    if !version.subresources.is_empty() {
+        let list = version.subresources.iter().map(|Subresource { name, kind: sub, of, verbs }| {
+            let (group, of_version) = of
+                .as_ref()
+                .map_or((resource.group.as_str(), version.name.as_str()), |(group, version)| (group, version));
+            json!({ "subresource": name, "responseKind": kind(group, of_version, sub), "verbs": verbs })
+        });
+        entry["subresources"] = list.collect();
+    }
+    entry
+}

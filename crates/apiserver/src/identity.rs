@@ -1,0 +1,110 @@
+//! Who asks, whether they may, and what else is said about a write: the places where the second half will be richer.
+
+use serde_json::Value;
+
+use crate::status::Status;
+
+/// Members may do everything.
+pub const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
+const UNAUTHENTICATED: &str = "system:unauthenticated";
+
+/// Who makes a request. Callers in the same process put one into the request's extensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The user's name.
+    pub user: String,
+    /// The groups that the user is in.
+    pub groups: Vec<String>,
+}
+
+impl Identity {
+    /// A user who proved it.
+    #[must_use]
+    pub fn new(user: impl Into<String>, groups: impl IntoIterator<Item = String>) -> Self {
+        let groups = groups.into_iter().chain([AUTHENTICATED.to_owned()]).collect();
+        Self { user: user.into(), groups }
+    }
+
+    /// The administrator that the server makes for itself.
+    #[must_use]
+    pub fn admin() -> Self {
+        Self::new("kubernetes-admin", [MASTERS.to_owned()])
+    }
+
+    /// Nobody in particular.
+    #[must_use]
+    pub fn anonymous() -> Self {
+        Self { user: "system:anonymous".to_owned(), groups: vec![UNAUTHENTICATED.to_owned()] }
+    }
+
+    /// Whether nothing is known about it.
+    #[must_use]
+    pub fn is_anonymous(&self) -> bool {
+        self.groups.iter().any(|group| group == UNAUTHENTICATED)
+    }
+}
+
+/// What a request would do.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// `get`, `list`, `create`, ...; for other paths the HTTP method in lower case.
+    pub verb: &'a str,
+    /// Group of the resource; empty is the core group.
+    pub group: &'a str,
+    /// Version of the resource.
+    pub version: &'a str,
+    /// Plural name of the resource; empty for other paths.
+    pub resource: &'a str,
+    /// Such as `status`; empty for the resource itself.
+    pub subresource: &'a str,
+    /// Empty for cluster-wide requests.
+    pub namespace: &'a str,
+    /// Empty for lists and creations.
+    pub name: &'a str,
+    /// The path, where no resource is asked for.
+    pub path: &'a str,
+}
+
+/// Decides who may do what.
+pub trait Authorizer: Send + Sync {
+    /// Whether the request is allowed.
+    fn allows(&self, who: &Identity, what: Attributes<'_>) -> bool;
+}
+
+/// Health and version for everyone, all else for whoever is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KnownUsers;
+
+impl Authorizer for KnownUsers {
+    fn allows(&self, who: &Identity, what: Attributes<'_>) -> bool {
+        let public = ["/healthz", "/livez", "/readyz", "/version"];
+        let open = what.resource.is_empty()
+            && public
+                .iter()
+                .any(|path| what.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+        open || !who.is_anonymous()
+    }
+}
+
+/// A write on its way to the store.
+#[derive(Debug)]
+pub struct Review<'a> {
+    /// Who asks.
+    pub identity: &'a Identity,
+    /// What is asked for; its verb is `create`, `update` or `delete`.
+    pub attributes: Attributes<'a>,
+    /// The object before the change; none on creation.
+    pub old: Option<&'a Value>,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+}
+
+/// Has a say about every write: changes what is written, warns, or refuses.
+pub trait Admission: Send + Sync {
+    /// May change a new version of an object; deletions have none.
+    ///
+    /// # Errors
+    /// Refuses the write.
+    fn admit(&self, review: &Review<'_>, object: Option<&mut Value>, warnings: &mut Vec<String>) -> Result<(), Status>;
+}

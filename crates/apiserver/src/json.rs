@@ -1,0 +1,167 @@
+//! JSON and YAML from clients: bounded in depth, with fields that were given twice told.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// A document, and the paths of fields that it gives more than once (the last wins).
+#[derive(Debug, PartialEq)]
+pub(crate) struct Document {
+    pub(crate) value: Value,
+    pub(crate) duplicates: Vec<String>,
+}
+
+/// Reads JSON. Nesting is bounded by the parser, at 128.
+pub(crate) fn parse(text: &[u8]) -> Result<Document, serde_json::Error> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let document = read(&mut reader)?;
+    reader.end()?;
+    Ok(document)
+}
+
+/// Reads one YAML document as JSON.
+pub(crate) fn parse_yaml(text: &[u8]) -> Result<Document, String> {
+    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    let value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    Ok(Document { value, duplicates: Vec::new() })
+}
+
+fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
+    let mut duplicates = Vec::new();
+    let mut path = String::new();
+    let value = Node { path: &mut path, duplicates: &mut duplicates }.deserialize(deserializer)?;
+    Ok(Document { value, duplicates })
+}
+
+struct Node<'a> {
+    path: &'a mut String,
+    duplicates: &'a mut Vec<String>,
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that is none"))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let Self { path, duplicates } = self;
+        let mut items = Vec::new();
+        let length = path.len();
+        loop {
+            path.push_str(&format!("[{}]", items.len()));
+            let item = access.next_element_seed(Node { path: &mut *path, duplicates: &mut *duplicates })?;
+            path.truncate(length);
+            match item {
+                Some(item) => items.push(item),
+                None => return Ok(Value::Array(items)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let Self { path, duplicates } = self;
+        let mut map = Map::new();
+        let length = path.len();
+        while let Some(key) = access.next_key::<String>()? {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(&key);
+            let value = access.next_value_seed(Node { path: &mut *path, duplicates: &mut *duplicates })?;
+            if map.insert(key, value).is_some() {
+                if duplicates.len() >= MOST_DUPLICATES {
+                    return Err(A::Error::custom("too many fields are given twice"));
+                }
+                duplicates.push(path.clone());
+            }
+            path.truncate(length);
+        }
+        Ok(Value::Object(map))
+    }
+}
+
+/// More than anyone will read; without a bound, a small body could make a large answer.
+const MOST_DUPLICATES: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fields_given_twice_are_told_and_the_last_wins() {
+        let document = parse(br#"{"a":1,"b":[{"c":1,"c":2}],"a":3}"#).unwrap();
+        assert_eq!(document.value, json!({ "a": 3, "b": [{ "c": 2 }] }));
+        assert_eq!(document.duplicates, ["b[0].c", "a"]);
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let deep = "[".repeat(100_000);
+        assert!(parse(deep.as_bytes()).unwrap_err().to_string().contains("recursion limit"));
+    }
+
+    #[test]
+    fn yaml_is_read_as_json() {
+        assert_eq!(parse_yaml(b"a: {b: [1, x]}\n").unwrap().value, json!({ "a": { "b": [1, "x"] } }));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&text);
+            let _ = parse_yaml(&text);
+        }
+
+        #[test]
+        fn it_reads_what_serde_json_reads(text in "[\\[\\]{}:,\"a-c0-9. truefalsn-]{0,40}") {
+            let ours = parse(text.as_bytes()).map(|document| document.value).ok();
+            prop_assert_eq!(ours, serde_json::from_str::<Value>(&text).ok());
+        }
+    }
+}

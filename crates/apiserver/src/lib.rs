@@ -1,0 +1,59 @@
+//! A Kubernetes API server, small enough to be embedded: `kubectl`, informers and the usual clients work on it unmodified.
+//!
+//! ```text
+//! Request --> authenticate (TLS, or an extension) --> authorize --> route
+//!                                                                    |
+//!        discovery, OpenAPI, health, metrics  <----------------------+---->  another service (a group of its own)
+//!                                                                    |
+//!   verbs: decode, default, admit, validate  <-----------------------+
+//!     |  writes           |  reads
+//!     v                   v
+//!   store: one writer --> snapshots, histories
+//! ```
+//!
+//! It owns the state of all objects and the registry of what is served; it watches its own table of CRDs. It knows nothing
+//! about virtual machines, runs no controllers beyond what a CRD needs, and has no opinion on what pods do.
+//!
+//! [`ApiServer`] is a [`tower::Service`]: a client may sit on it in the same process, or [`serve`](serve::serve) puts it
+//! behind TLS.
+
+mod body;
+mod bootstrap;
+mod certificates;
+mod clock;
+mod convert;
+mod crds;
+mod discovery;
+mod expiry;
+mod facts;
+mod identity;
+mod json;
+mod jsonpath;
+mod meta;
+mod metrics;
+mod names;
+mod negotiate;
+mod openapi;
+mod registry;
+mod render;
+mod request;
+mod route;
+mod selector;
+pub mod serve;
+mod server;
+mod status;
+mod store;
+mod strategy;
+mod table;
+mod verbs;
+
+pub use body::Body;
+pub use clock::Clock;
+pub use identity::{Admission, Attributes, Authorizer, Identity, KnownUsers, MASTERS, Review};
+pub use route::{Delegate, RequestBody};
+pub use server::{ApiServer, Builder, InProcess};
+pub use status::Status;
+pub use store::{OpenError, Place, backup};
+
+/// The Kubernetes version whose API this is.
+pub const VERSION: &str = "v1.36.3";

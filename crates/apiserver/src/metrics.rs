@@ -1,0 +1,99 @@
+//! Counts and latencies under the names that dashboards of Kubernetes know.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// What a request was, as labels. All come from the table of resources or from small sets: nothing a client invents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Labels {
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) scope: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WithCode {
+    verb: String,
+    group: String,
+    version: String,
+    resource: String,
+    subresource: String,
+    scope: String,
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfResource {
+    resource: String,
+}
+
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<WithCode, Counter>,
+    durations: Family<Labels, Histogram, fn() -> Histogram>,
+    objects: Family<OfResource, Gauge>,
+    pub(crate) running: Gauge,
+    pub(crate) watches: Gauge,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let histogram: fn() -> Histogram =
+            || Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0]);
+        let metrics = Self {
+            registry: Registry::default(),
+            requests: Family::default(),
+            durations: Family::new_with_constructor(histogram),
+            objects: Family::default(),
+            running: Gauge::default(),
+            watches: Gauge::default(),
+        };
+        let mut registry = Registry::default();
+        registry.register(
+            "apiserver_request",
+            "Requests by what they asked for and how they ended",
+            metrics.requests.clone(),
+        );
+        registry.register(
+            "apiserver_request_duration_seconds",
+            "How long answers took, watches apart",
+            metrics.durations.clone(),
+        );
+        registry.register("apiserver_storage_objects", "Objects in the store", metrics.objects.clone());
+        registry.register("apiserver_current_inflight_requests", "Requests being worked on", metrics.running.clone());
+        registry.register("apiserver_longrunning_requests", "Watches that are open", metrics.watches.clone());
+        Self { registry, ..metrics }
+    }
+
+    pub(crate) fn record(&self, labels: &Labels, code: u16, took: Duration) {
+        let Labels { verb, group, version, resource, subresource, scope } = labels.clone();
+        self.requests.get_or_create(&WithCode { verb, group, version, resource, subresource, scope, code }).inc();
+        if labels.verb != "WATCH" {
+            self.durations.get_or_create(labels).observe(took.as_secs_f64());
+        }
+    }
+
+    /// All of it as text.
+    pub(crate) fn text<'a>(&self, objects: impl Iterator<Item = (&'a str, usize)>) -> String {
+        self.objects.clear();
+        for (resource, count) in objects {
+            let of = OfResource { resource: resource.to_owned() };
+            self.objects.get_or_create(&of).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        let mut text = String::new();
+        if encode(&mut text, &self.registry).is_err() {
+            // Writing into a string cannot fail; an empty page says that it did.
+            text.clear();
+        }
+        text
+    }
+}

@@ -1,0 +1,166 @@
+//! What is served: every built-in resource of the table, and those that CRDs add while the server runs.
+
+mod builtin;
+mod custom;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::facts::TypeId;
+use crate::names::NameRule;
+use crate::status::Subject;
+use crate::store::{FieldPath, Table};
+use crate::strategy::Strategy;
+
+pub(crate) use custom::{Column, Custom, ScalePaths};
+
+/// One resource: all of its versions share one table of the store.
+pub(crate) struct Resource {
+    pub(crate) group: String,
+    pub(crate) plural: String,
+    pub(crate) singular: String,
+    pub(crate) kind: String,
+    pub(crate) list_kind: String,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) namespaced: bool,
+    pub(crate) verbs: Vec<&'static str>,
+    pub(crate) table: Table,
+    /// Served ones; the one that clients should prefer is first.
+    pub(crate) versions: Vec<Version>,
+    /// The version whose form is in the store.
+    pub(crate) storage_version: String,
+    /// What objects can be selected by, besides name and namespace.
+    pub(crate) fields: Arc<[FieldPath]>,
+    pub(crate) name_rule: NameRule,
+    /// Whether `metadata.generation` counts changes of what the user wants.
+    pub(crate) generation: bool,
+    pub(crate) strategy: &'static dyn Strategy,
+    /// Objects older than this may lack defaults that a later schema sets.
+    pub(crate) since: u64,
+    /// The definition's UID, so that a definition made anew is not taken for the old one.
+    pub(crate) definition: Option<String>,
+    /// Of the part of the definition that matters here.
+    pub(crate) fingerprint: Option<u32>,
+}
+
+/// One served version of a resource.
+#[derive(Clone)]
+pub(crate) struct Version {
+    pub(crate) name: String,
+    pub(crate) content: Content,
+    pub(crate) subresources: Vec<Subresource>,
+    /// Told to whoever uses it.
+    pub(crate) deprecation: Option<String>,
+}
+
+/// What the objects of a version may hold.
+#[derive(Clone)]
+pub(crate) enum Content {
+    BuiltIn(TypeId),
+    Custom(Arc<Custom>),
+}
+
+/// `pods/status` and the like, as discovery tells them.
+#[derive(Clone, Debug)]
+pub(crate) struct Subresource {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    /// Group and version of the kind, where they are not the resource's own.
+    pub(crate) of: Option<(String, String)>,
+    pub(crate) verbs: Vec<&'static str>,
+}
+
+impl Resource {
+    pub(crate) fn subject(&self) -> Subject<'_> {
+        Subject { group: &self.group, resource: &self.plural, kind: &self.kind }
+    }
+
+    pub(crate) fn version(&self, name: &str) -> Option<&Version> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+
+    /// The index of a selectable field.
+    pub(crate) fn field(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|field| &*field.name == name)
+    }
+
+    pub(crate) fn is_custom(&self) -> bool {
+        self.definition.is_some()
+    }
+
+    pub(crate) fn has_subresource(&self, version: &str, name: &str) -> bool {
+        self.version(version).is_some_and(|version| version.subresources.iter().any(|one| one.name == name))
+    }
+}
+
+/// `v1` or `apps/v1`.
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+/// Where a resource's objects are.
+pub(crate) fn table_name(group: &str, plural: &str) -> Table {
+    if group.is_empty() { plural.into() } else { format!("{plural}.{group}").into() }
+}
+
+/// All resources at one moment.
+#[derive(Clone, Default)]
+pub(crate) struct Registry {
+    /// By group and plural name.
+    resources: BTreeMap<(String, String), Arc<Resource>>,
+}
+
+impl Registry {
+    /// The built-in ones.
+    pub(crate) fn built_in() -> Self {
+        let mut registry = Self::default();
+        for resource in builtin::resources() {
+            registry.add(Arc::new(resource));
+        }
+        registry
+    }
+
+    pub(crate) fn add(&mut self, resource: Arc<Resource>) {
+        self.resources.insert((resource.group.clone(), resource.plural.clone()), resource);
+    }
+
+    pub(crate) fn remove(&mut self, group: &str, plural: &str) {
+        self.resources.remove(&(group.to_owned(), plural.to_owned()));
+    }
+
+    pub(crate) fn get(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.resources.get(&(group.to_owned(), plural.to_owned()))
+    }
+
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
+        self.resources.values()
+    }
+
+    /// Served versions of a group, the preferred first; none, if the group is unknown.
+    pub(crate) fn versions(&self, group: &str) -> Vec<&str> {
+        let mut versions: Vec<&str> = Vec::new();
+        for resource in self.resources.values().filter(|resource| resource.group == group) {
+            for version in &resource.versions {
+                if !versions.contains(&version.name.as_str()) {
+                    versions.push(&version.name);
+                }
+            }
+        }
+        versions.sort_by(|a, b| custom::priority(b).cmp(&custom::priority(a)));
+        versions
+    }
+
+    /// Names of all groups, sorted; the core group is the empty one.
+    pub(crate) fn groups(&self) -> Vec<&str> {
+        let mut groups: Vec<&str> = self.resources.keys().map(|(group, _)| group.as_str()).collect();
+        groups.dedup();
+        groups
+    }
+
+    /// Selectable fields of a table that the registry knows.
+    pub(crate) fn fields(&self, table: &str) -> Arc<[FieldPath]> {
+        let (plural, group) = table.split_once('.').unwrap_or((table, ""));
+        self.get(group, plural).map_or_else(|| Arc::from([]), |resource| resource.fields.clone())
+    }
+}

@@ -1,0 +1,229 @@
+//! The server on the network: TLS, client certificates, and clients that are slow, silent or too many.
+
+mod guard;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use crate::ApiServer;
+use crate::certificates::{Authority, CertificateError, Pair, write_secret};
+use crate::identity::Identity;
+use guard::Guarded;
+
+/// Connections at the same time; the next ones wait to be accepted.
+const MOST_CONNECTIONS: usize = 4096;
+/// A client that does not finish its handshake or its headers in this time is cut.
+const SLOWEST_START: Duration = Duration::from_secs(10);
+/// Requests that are running when the server is told to stop have this long to end.
+const SLOWEST_END: Duration = Duration::from_secs(5);
+
+/// Why the server cannot be reached.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address.
+    #[error("listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// Certificates.
+    #[error("prepare certificates")]
+    Certificates(#[from] CertificateError),
+    /// TLS.
+    #[error("prepare TLS")]
+    Tls(#[source] rustls::Error),
+    /// The checks of client certificates.
+    #[error("prepare the checks of client certificates")]
+    Verifier(#[source] rustls::server::VerifierBuilderError),
+    /// A certificate that was just made.
+    #[error("read back a certificate")]
+    Pem(#[source] rustls::pki_types::pem::Error),
+}
+
+/// A server that listens and is not yet running.
+pub struct Listening {
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    address: SocketAddr,
+    kubeconfig: PathBuf,
+}
+
+impl Listening {
+    /// Listens on an address (port 0 takes a free one), with certificates of an authority that is kept in `folder`, and
+    /// writes the admin's kubeconfig there.
+    ///
+    /// # Errors
+    /// When the address is taken or a file cannot be written.
+    pub async fn on(address: SocketAddr, folder: &Path, server: &ApiServer) -> Result<Self, ServeError> {
+        let failed = |source| ServeError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let authority = Authority::open(&folder.join("pki"), server.inner.clock.now())?;
+        let mut reached = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        if !address.ip().is_unspecified() && !reached.contains(&address.ip()) {
+            reached.push(address.ip());
+        }
+        let tls = acceptor(&authority, &authority.server(&reached)?)?;
+        let host = if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
+        let public = SocketAddr::new(host, address.port());
+        server.inner.address.store(Arc::new(public.to_string()));
+        let kubeconfig = folder.join("kubeconfig");
+        write_secret(&kubeconfig, &kubeconfig_text(public, &authority.certificate, &authority.admin()?))?;
+        Ok(Self { listener, tls, address: public, kubeconfig })
+    }
+
+    /// Where it is reached.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The admin's kubeconfig.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Serves until `stop` resolves, then lets running requests end. Watches are cut.
+    pub async fn run(self, server: ApiServer, stop: impl Future<Output = ()>) {
+        let graceful = GracefulShutdown::new();
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let accepted = async {
+                // The semaphore is never closed.
+                let place = places.clone().acquire_owned().await.ok()?;
+                Some((place, self.listener.accept().await))
+            };
+            let (place, stream) = tokio::select! {
+                biased;
+                () = &mut stop => break,
+                accepted = accepted => match accepted {
+                    Some((place, Ok((stream, _)))) => (place, stream),
+                    Some((_, Err(error))) => {
+                        // Out of file descriptors, most likely: those in use must end first.
+                        tracing::warn!(%error, "a connection was not accepted");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    }
+                    None => break,
+                },
+            };
+            let (tls, server, watcher) = (self.tls.clone(), server.clone(), graceful.watcher());
+            tokio::spawn(async move {
+                connection(stream, tls, server, watcher).await;
+                drop(place);
+            });
+        }
+        // Watches do not end by themselves; whoever is left after this long is cut with the process.
+        drop(timeout(SLOWEST_END, graceful.shutdown()).await);
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    server: ApiServer,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    // Answers are small and complete; waiting for more of them only adds latency.
+    drop(stream.set_nodelay(true));
+    let Ok(Ok(stream)) = timeout(SLOWEST_START, tls.accept(Guarded::new(stream))).await else { return };
+    let (_, session) = stream.get_ref();
+    let identity = session.peer_certificates().and_then(|chain| chain.first()).and_then(|first| identify(first));
+    let service = server.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+        if let Some(identity) = &identity {
+            request.extensions_mut().insert(identity.clone());
+        }
+        request
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(SLOWEST_START);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(250)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(30));
+    let serving =
+        builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
+    if let Err(error) = watcher.watch(serving).await {
+        tracing::debug!(error = %error, "a connection ended");
+    }
+}
+
+/// The subject of a certificate that the authority signed: CN is the user, each O a group.
+fn identify(certificate: &CertificateDer<'_>) -> Option<Identity> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let user = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    let groups = parsed.subject().iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
+    Some(Identity::new(user, groups.collect::<Vec<_>>()))
+}
+
+fn acceptor(authority: &Authority, server: &Pair) -> Result<TlsAcceptor, ServeError> {
+    let certificate = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).map_err(ServeError::Pem);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate(&authority.certificate)?).map_err(ServeError::Tls)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .map_err(ServeError::Verifier)?;
+    let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(ServeError::Pem)?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(ServeError::Tls)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![certificate(&server.certificate)?], key)
+        .map_err(ServeError::Tls)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn kubeconfig_text(address: SocketAddr, authority: &str, admin: &Pair) -> String {
+    let encoded = |text: &str| STANDARD.encode(text);
+    format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: orlop
+  cluster:
+    server: https://{address}
+    certificate-authority-data: {}
+users:
+- name: orlop-admin
+  user:
+    client-certificate-data: {}
+    client-key-data: {}
+contexts:
+- name: orlop
+  context:
+    cluster: orlop
+    user: orlop-admin
+current-context: orlop
+",
+        encoded(authority),
+        encoded(&admin.certificate),
+        encoded(&admin.key),
+    )
+}

@@ -1,0 +1,199 @@
+//! The server as a whole: what it holds, and the service that it is.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use http::{Request, Response};
+use tokio::sync::{Semaphore, watch};
+
+use crate::body::Body;
+use crate::clock::{Chance, Clock};
+use crate::identity::{Admission, Authorizer, Identity, KnownUsers};
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+use crate::route::{self, BoxError, Delegated};
+use crate::store::{self, OpenError, Place, Store};
+use crate::{bootstrap, crds, expiry};
+
+/// Requests that are worked on at the same time, watches apart: a body each, and no more.
+const MOST_AT_ONCE: usize = 400;
+
+/// Everything that requests share.
+pub(crate) struct Inner {
+    pub(crate) store: Store,
+    pub(crate) registry: ArcSwap<Registry>,
+    pub(crate) registry_changes: watch::Sender<()>,
+    pub(crate) clock: Clock,
+    pub(crate) chance: Chance,
+    pub(crate) authorizer: Box<dyn Authorizer>,
+    pub(crate) admission: Vec<Box<dyn Admission>>,
+    pub(crate) delegated: Vec<Delegated>,
+    pub(crate) metrics: Metrics,
+    pub(crate) places: Semaphore,
+    /// Where clients reach it, as discovery tells it.
+    pub(crate) address: ArcSwap<String>,
+}
+
+/// A running API server. Clones are the same server.
+#[derive(Clone)]
+pub struct ApiServer {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What a server is made of.
+pub struct Builder {
+    place: Place,
+    clock: Clock,
+    seed: Option<u64>,
+    authorizer: Box<dyn Authorizer>,
+    admission: Vec<Box<dyn Admission>>,
+    delegated: Vec<Delegated>,
+}
+
+impl ApiServer {
+    /// A server whose objects are kept at a place.
+    #[must_use]
+    pub fn builder(place: Place) -> Builder {
+        Builder {
+            place,
+            clock: Clock::system(),
+            seed: None,
+            authorizer: Box::new(KnownUsers),
+            admission: Vec::new(),
+            delegated: Vec::new(),
+        }
+    }
+
+    /// Resolves when the store has failed for good, with the reason: then the process must end.
+    pub async fn failed(&self) -> String {
+        self.inner.store.failed().await
+    }
+}
+
+impl Builder {
+    /// Takes the time from another clock.
+    #[must_use]
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Makes UIDs and generated names repeatable.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// Decides otherwise who may do what.
+    #[must_use]
+    pub fn authorizer(self, authorizer: impl Authorizer + 'static) -> Self {
+        Self { authorizer: Box::new(authorizer), ..self }
+    }
+
+    /// Adds to the admission chain.
+    #[must_use]
+    pub fn admission(mut self, admission: impl Admission + 'static) -> Self {
+        self.admission.push(Box::new(admission));
+        self
+    }
+
+    /// Hands a group to another service. `resources` are its entries of discovery's `APIResourceList`.
+    #[must_use]
+    pub fn delegate(
+        mut self,
+        group: &str,
+        version: &str,
+        resources: Vec<serde_json::Value>,
+        service: route::Delegate,
+    ) -> Self {
+        self.delegated.push(Delegated { group: group.to_owned(), version: version.to_owned(), resources, service });
+        self
+    }
+
+    /// Opens the store and starts the server. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When the store cannot be opened or written.
+    pub async fn start(self) -> Result<ApiServer, OpenError> {
+        let Self { place, clock, seed, authorizer, admission, delegated } = self;
+        let loaded = store::open(&place)?;
+        let mut registry = Registry::built_in();
+        let definitions = loaded.rows(crds::TABLE).map(|row| (row.revision, serde_json::from_slice(&row.text)));
+        crds::refresh(&mut registry, definitions);
+        let store = Store::start(loaded, |table| registry.fields(table))?;
+        let inner = Arc::new(Inner {
+            store,
+            registry: ArcSwap::from_pointee(registry),
+            registry_changes: watch::Sender::new(()),
+            clock,
+            chance: Chance::new(seed),
+            authorizer,
+            admission,
+            delegated,
+            metrics: Metrics::new(),
+            places: Semaphore::new(MOST_AT_ONCE),
+            address: ArcSwap::from_pointee(String::new()),
+        });
+        bootstrap::run(&inner).await?;
+        tokio::spawn(crds::run(Arc::downgrade(&inner)));
+        tokio::spawn(expiry::run(Arc::downgrade(&inner)));
+        Ok(ApiServer { inner })
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiServer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let inner = self.inner.clone();
+        Box::pin(async move { Ok(route::handle(inner, request).await) })
+    }
+}
+
+/// The server for one caller in the same process: no socket, no TLS, no certificate.
+#[derive(Clone)]
+pub struct InProcess {
+    server: ApiServer,
+    identity: Identity,
+}
+
+impl ApiServer {
+    /// The service that a client of this identity sits on.
+    #[must_use]
+    pub fn for_identity(&self, identity: Identity) -> InProcess {
+        InProcess { server: self.clone(), identity }
+    }
+}
+
+impl<B> tower::Service<Request<B>> for InProcess
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        request.extensions_mut().insert(self.identity.clone());
+        self.server.call(request)
+    }
+}

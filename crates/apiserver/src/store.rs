@@ -1,0 +1,265 @@
+//! The state: every object as serialized bytes in memory, on disk what a restart needs, and a window of recent changes.
+//!
+//! ```text
+//! verbs --Write--> writer task --batch--> backend (SQLite, or nothing)
+//!                     |  after the commit
+//!                     +--> histories --> watches
+//!                     +--> snapshot  --> gets and lists
+//! ```
+//!
+//! Guarantees:
+//! - Writes are applied one after the other; each gets a revision of its own, and revisions only grow.
+//! - A write is answered, and seen by anyone, only after its commit. Writes that arrive during a commit share the next.
+//! - A snapshot never changes. Whoever holds one reads one moment of everything.
+//! - A history holds every change of its table since [`History::start`], in order; who falls behind it must start anew.
+
+mod draft;
+mod history;
+mod sqlite;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub(crate) use draft::{Draft, FieldPath};
+pub(crate) use history::{Change, Event, Events, History};
+pub use sqlite::{OpenError, backup};
+
+/// Where the objects of one resource are: `pods`, `deployments.apps`.
+pub(crate) type Table = Arc<str>;
+
+/// An object's place in its table. Cluster-wide objects have no namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key {
+    pub(crate) namespace: Box<str>,
+    pub(crate) name: Box<str>,
+}
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// One version of one object.
+#[derive(Debug)]
+pub(crate) struct Object {
+    pub(crate) revision: u64,
+    pub(crate) draft: Draft,
+}
+
+impl Object {
+    /// The object as a value, with its resourceVersion, without apiVersion and kind.
+    pub(crate) fn value(&self) -> Result<Value, serde_json::Error> {
+        let mut value = self.draft.value()?;
+        value["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        Ok(value)
+    }
+}
+
+/// The objects of one resource, sorted.
+pub(crate) type Objects = imbl::OrdMap<Key, Arc<Object>>;
+
+/// Everything at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) revision: u64,
+    tables: imbl::OrdMap<Table, Objects>,
+}
+
+impl Snapshot {
+    pub(crate) fn objects(&self, table: &str) -> Objects {
+        self.tables.get(table).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn get(&self, table: &str, key: &Key) -> Option<&Arc<Object>> {
+        self.tables.get(table)?.get(key)
+    }
+
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (&Table, usize)> {
+        self.tables.iter().map(|(table, objects)| (table, objects.len()))
+    }
+}
+
+/// What a write finds, or it is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    Absent,
+    Revision(u64),
+}
+
+/// A change of one object.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) table: Table,
+    pub(crate) key: Key,
+    pub(crate) expect: Expect,
+    /// The new content; none removes the object.
+    pub(crate) put: Option<Draft>,
+    /// The object's namespace must exist and must not be on its way out.
+    pub(crate) in_living_namespace: bool,
+}
+
+/// Why a write was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WriteError {
+    #[error("there is one already")]
+    Exists,
+    #[error("it has changed since it was read")]
+    Changed,
+    #[error("it is gone")]
+    Gone,
+    #[error("its namespace does not exist")]
+    NoNamespace,
+    #[error("its namespace is being terminated")]
+    NamespaceTerminating,
+    /// Nothing was written and the store goes on; a later try may succeed.
+    #[error("{0}")]
+    Refused(String),
+    /// The store cannot say what is on disk, and takes no more writes.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Where objects are kept across restarts.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Nowhere: for tests and simulations.
+    Memory,
+    /// In a SQLite file in this folder.
+    Folder(PathBuf),
+}
+
+/// What was on disk. Objects are indexed when the store starts, because only then all resources are known.
+pub(crate) struct Loaded {
+    revision: u64,
+    rows: Vec<Row>,
+    backend: writer::Backend,
+}
+
+/// An object as it is on disk.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) table: Table,
+    pub(crate) key: Key,
+    pub(crate) revision: u64,
+    pub(crate) text: Bytes,
+}
+
+/// Opens what is kept at a place.
+///
+/// # Errors
+/// When it is damaged, in use, newer than this program or cannot be read.
+pub(crate) fn open(place: &Place) -> Result<Loaded, OpenError> {
+    match place {
+        // Clients take revision 0 for "any": the first is 1.
+        Place::Memory => Ok(Loaded { revision: 1, rows: Vec::new(), backend: writer::Backend::Memory }),
+        Place::Folder(folder) => {
+            let (revision, rows, file) = sqlite::open(folder)?;
+            Ok(Loaded { revision, rows, backend: writer::Backend::Sqlite(file) })
+        }
+    }
+}
+
+impl Loaded {
+    pub(crate) fn rows(&self, table: &str) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| &*row.table == table)
+    }
+}
+
+/// The running store. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Store {
+    shared: Arc<Shared>,
+    writes: mpsc::Sender<Order>,
+    failure: watch::Receiver<Option<String>>,
+}
+
+struct Shared {
+    snapshot: ArcSwap<Snapshot>,
+    histories: Mutex<BTreeMap<Table, Arc<History>>>,
+    /// Where histories begin that nobody has asked for yet.
+    opened: u64,
+}
+
+/// A write and who waits for it.
+struct Order {
+    write: Write,
+    done: oneshot::Sender<Result<Arc<Object>, WriteError>>,
+}
+
+/// Writes that wait while a commit runs. More than that and the clients wait in line for a place.
+const MOST_WAITING: usize = 1024;
+
+impl Store {
+    /// Starts the writer on what was loaded. `fields` tells what of a table's objects can be selected by.
+    pub(crate) fn start(loaded: Loaded, fields: impl Fn(&str) -> Arc<[FieldPath]>) -> Result<Self, OpenError> {
+        let Loaded { revision, rows, backend } = loaded;
+        let mut snapshot = Snapshot { revision, tables: imbl::OrdMap::new() };
+        for Row { table, key, revision, text } in rows {
+            let draft = Draft::from_text(text, &fields(&table)).map_err(|error| OpenError::Object {
+                table: table.to_string(),
+                name: key.name.to_string(),
+                source: error,
+            })?;
+            let objects = snapshot.tables.entry(table).or_default();
+            objects.insert(key, Arc::new(Object { revision, draft }));
+        }
+        let shared = Arc::new(Shared {
+            snapshot: ArcSwap::from_pointee(snapshot),
+            histories: Mutex::default(),
+            opened: revision,
+        });
+        let (writes, orders) = mpsc::channel(MOST_WAITING);
+        let (failed, failure) = watch::channel(None);
+        tokio::spawn(writer::run(shared.clone(), backend, orders, failed));
+        Ok(Self { shared, writes, failure })
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.shared.snapshot.load_full()
+    }
+
+    pub(crate) fn history(&self, table: &Table) -> Arc<History> {
+        self.shared.history(table)
+    }
+
+    /// Makes a change durable and visible.
+    pub(crate) async fn write(&self, write: Write) -> Result<Arc<Object>, WriteError> {
+        let (done, answer) = oneshot::channel();
+        let stopped = || WriteError::Failed("the store has stopped".to_owned());
+        self.writes.send(Order { write, done }).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+
+    /// Resolves when the store has failed for good, with the reason. Whoever runs it must end the process then: what
+    /// is on disk is no longer known, and only opening it again tells.
+    pub(crate) async fn failed(&self) -> String {
+        let mut failure = self.failure.clone();
+        match failure.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+impl Store {
+    /// Why the store has failed, if it has.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+}
+
+impl Shared {
+    fn history(&self, table: &Table) -> Arc<History> {
+        let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(History::new(self.snapshot.load().revision.max(self.opened)));
+        histories.entry(table.clone()).or_insert_with(new).clone()
+    }
+}

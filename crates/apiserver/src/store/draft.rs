@@ -1,0 +1,167 @@
+//! An object's content, as it is kept: bytes, and the few values that selectors ask for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// The way to a field that can be selected by, such as `["spec", "nodeName"]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FieldPath {
+    /// As selectors write it.
+    pub(crate) name: Arc<str>,
+    pub(crate) steps: Arc<[String]>,
+    /// What a field that is not there counts as.
+    absent: &'static str,
+}
+
+impl FieldPath {
+    /// From `spec.nodeName` or `.spec.nodeName`.
+    pub(crate) fn new(name: &str) -> Self {
+        let name = name.trim_start_matches('.');
+        Self { name: name.into(), steps: name.split('.').map(str::to_owned).collect(), absent: "" }
+    }
+
+    /// Selectors know it by another name.
+    pub(crate) fn called(self, name: &str) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    pub(crate) fn absent_as(self, absent: &'static str) -> Self {
+        Self { absent, ..self }
+    }
+
+    /// What selectors compare with.
+    pub(crate) fn text(&self, value: &Value) -> Box<str> {
+        let found = self.steps.iter().try_fold(value, |value, step| value.get(step));
+        match found {
+            Some(Value::String(text)) => text.as_str().into(),
+            Some(Value::Bool(flag)) => flag.to_string().into(),
+            Some(Value::Number(number)) => number.to_string().into(),
+            _ => self.absent.into(),
+        }
+    }
+}
+
+/// How every text starts. What follows the version in an answer is kept without it, so that neither the version nor
+/// the revision is ever written into an object: an answer is a head for both, then [`Draft::rest`].
+const START: &str = "{\"metadata\":{";
+
+/// Content without apiVersion, kind and resourceVersion.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft {
+    text: Bytes,
+    /// Where the metadata ends: behind its brace.
+    metadata_end: usize,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    /// In the order of the table's selectable fields.
+    fields: Box<[Box<str>]>,
+}
+
+impl Draft {
+    /// From an object.
+    pub(crate) fn new(object: &Value, fields: &[FieldPath]) -> Result<Self, serde_json::Error> {
+        let empty = Map::new();
+        let map = object.as_object().unwrap_or(&empty);
+        let metadata = map.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+        let mut text = Vec::with_capacity(1024);
+        text.extend_from_slice(START.as_bytes());
+        entries(&mut text, metadata, &["resourceVersion"])?;
+        text.push(b'}');
+        let metadata_end = text.len();
+        let start = text.len();
+        text.push(b',');
+        entries(&mut text, map, &["metadata", "apiVersion", "kind"])?;
+        if text.len() == start + 1 {
+            text.pop();
+        }
+        text.push(b'}');
+        text.shrink_to_fit();
+        let labels = metadata.get("labels").and_then(Value::as_object).into_iter().flatten();
+        let labels = labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect();
+        let fields = fields.iter().map(|field| field.text(object)).collect();
+        Ok(Self { text: text.into(), metadata_end, labels, fields })
+    }
+
+    /// From the text of an earlier one.
+    pub(crate) fn from_text(text: Bytes, fields: &[FieldPath]) -> Result<Self, serde_json::Error> {
+        let head: Head<'_> = serde_json::from_slice(&text)?;
+        let labels: Labels = serde_json::from_str(head.metadata.get())?;
+        let metadata_end = START.len() - 1 + head.metadata.get().len();
+        let fields = if fields.is_empty() {
+            Box::default()
+        } else {
+            let value: Value = serde_json::from_slice(&text)?;
+            fields.iter().map(|field| field.text(&value)).collect()
+        };
+        let labels = labels.labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
+        Ok(Self { text, metadata_end, labels, fields })
+    }
+
+    /// As it goes to disk: JSON on its own.
+    pub(crate) fn text(&self) -> &Bytes {
+        &self.text
+    }
+
+    /// What follows `"metadata":{"resourceVersion":"1",` in an answer.
+    pub(crate) fn rest(&self) -> &[u8] {
+        self.text.get(START.len()..).unwrap_or_default()
+    }
+
+    /// The same of the metadata alone, its brace included.
+    pub(crate) fn metadata_rest(&self) -> &[u8] {
+        self.text.get(START.len()..self.metadata_end).unwrap_or_default()
+    }
+
+    pub(crate) fn value(&self) -> Result<Value, serde_json::Error> {
+        serde_json::from_slice(&self.text)
+    }
+
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(name, _)| &**name == key).map(|(_, value)| &**value)
+    }
+
+    pub(crate) fn field(&self, index: usize) -> &str {
+        self.fields.get(index).map_or("", |text| text)
+    }
+
+    /// Content is equal when its text is: keys are sorted.
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+
+    /// What it weighs in memory, roughly.
+    pub(crate) fn weight(&self) -> usize {
+        self.text.len() + 256
+    }
+}
+
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    metadata: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Labels {
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+/// `"key":value,"key":value`, without those that are kept elsewhere.
+fn entries(out: &mut Vec<u8>, map: &Map<String, Value>, without: &[&str]) -> Result<(), serde_json::Error> {
+    let mut first = true;
+    for (key, value) in map.iter().filter(|(key, _)| !without.contains(&key.as_str())) {
+        if !first {
+            out.push(b',');
+        }
+        first = false;
+        serde_json::to_writer(&mut *out, key)?;
+        out.push(b':');
+        serde_json::to_writer(&mut *out, value)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,323 @@
+//! The file. It holds the current state and the revision, no history: there is nothing to compact.
+//!
+//! A commit is one SQLite transaction (WAL, synchronous=FULL: one fsync). SQLite itself recovers from a torn write; each
+//! row carries a checksum, because SQLite does not notice a flipped bit inside a value.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use bytes::Bytes;
+use rusqlite::{Connection, ErrorCode, OpenFlags, params};
+use tokio::sync::oneshot;
+
+use super::writer::Stored;
+use super::{Key, Row, Table};
+
+/// Written into every file; a file with a higher one is refused.
+const FORMAT: i64 = 1;
+/// Marks a SQLite file as a store of this program: the bytes of "orlp".
+const APPLICATION: i64 = 0x6f72_6c70;
+const NAME: &str = "objects.sqlite";
+
+const SCHEMA: &str = "
+    CREATE TABLE objects (
+        resource  TEXT NOT NULL,
+        namespace TEXT NOT NULL,
+        name      TEXT NOT NULL,
+        revision  INTEGER NOT NULL,
+        checksum  INTEGER NOT NULL,
+        content   TEXT NOT NULL,
+        UNIQUE (resource, namespace, name)
+    );
+    CREATE TABLE latest (revision INTEGER NOT NULL);
+    INSERT INTO latest VALUES (1);
+";
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process works on it.
+    #[error("the store in {folder} is in use by process {pid}")]
+    InUse {
+        /// The data folder.
+        folder: PathBuf,
+        /// Who uses it.
+        pid: String,
+    },
+    /// It was written by a later version.
+    #[error(
+        "{file} has format {found}, and this program reads formats up to {FORMAT}; use the newer program that wrote it"
+    )]
+    Newer {
+        /// The file.
+        file: PathBuf,
+        /// Its format.
+        found: i64,
+    },
+    /// A SQLite file of someone else, or no SQLite file at all.
+    #[error("{0} is no store of this program")]
+    Foreign(PathBuf),
+    /// The file is damaged.
+    #[error("{file} is damaged ({problem}); put a backup in its place")]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// An object in it cannot be read.
+    #[error("the {table} {name:?} in the store cannot be read")]
+    Object {
+        /// Its resource.
+        table: String,
+        /// Its name.
+        name: String,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The folder or a file in it cannot be used.
+    #[error("{what} {path}")]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// What every cluster has could not be written.
+    #[error("the store takes no writes: {0}")]
+    Write(String),
+    /// SQLite cannot use the file.
+    #[error("open {file}")]
+    Sqlite {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+}
+
+/// Why a commit was not made.
+#[derive(Debug)]
+pub(super) enum CommitError {
+    /// It was rolled back; the file is as before.
+    Refused(String),
+    /// Nobody knows what is on disk.
+    Failed(String),
+}
+
+/// The open file, worked on by a thread of its own.
+pub(super) struct File {
+    commits: mpsc::Sender<Commit>,
+    /// Held for as long as the file is open.
+    _lock: fs::File,
+}
+
+struct Commit {
+    rows: Vec<Stored>,
+    revision: u64,
+    done: oneshot::Sender<Result<(), CommitError>>,
+}
+
+/// Opens or makes the store in a folder, checks it, and reads all of it.
+pub(super) fn open(folder: &Path) -> Result<(u64, Vec<Row>, File), OpenError> {
+    let failed = |what: &'static str, path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::File { what, path, source }
+    };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("make the folder", folder))?;
+    let lock = lock(folder)?;
+    let file = folder.join(NAME);
+    // SQLite would make the file readable to everyone, and its WAL takes the file's mode.
+    let made = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
+    drop(made.map_err(failed("open", &file))?);
+    let connection = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| opening(&file, error))?;
+    prepare(&connection, &file)?;
+    let (revision, rows) = load(&connection, &file)?;
+    let (commits, orders) = mpsc::channel();
+    std::thread::Builder::new()
+        .name("store".to_owned())
+        .spawn(move || work(connection, &orders))
+        .map_err(failed("start a thread for", &file))?;
+    Ok((revision, rows, File { commits, _lock: lock }))
+}
+
+/// Copies the store in a folder into a new file, while it is in use or not.
+///
+/// # Errors
+/// When there is no store, or the copy cannot be written.
+pub fn backup(folder: &Path, to: &Path) -> Result<(), OpenError> {
+    let file = folder.join(NAME);
+    let made = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(to);
+    drop(made.map_err(|source| OpenError::File { what: "make", path: to.to_owned(), source })?);
+    let copied = connect(&file, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .and_then(|connection| connection.backup("main", to, None::<fn(rusqlite::backup::Progress)>))
+        .map_err(|error| opening(&file, error));
+    if copied.is_err() {
+        // What is there is no backup; the error that counts is the first.
+        drop(fs::remove_file(to));
+    }
+    copied
+}
+
+/// One process at a time: the lock goes when the process does, however it ends.
+fn lock(folder: &Path) -> Result<fs::File, OpenError> {
+    let path = folder.join("lock");
+    let failed = |source| OpenError::File { what: "lock", path: path.clone(), source };
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .read(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(failed)?;
+    if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+        return Err(OpenError::InUse { folder: folder.to_owned(), pid });
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+    Ok(file)
+}
+
+fn connect(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    // A backup reads beside the writer; nobody holds a lock for longer than that.
+    connection.busy_timeout(std::time::Duration::from_secs(10))?;
+    Ok(connection)
+}
+
+fn prepare(connection: &Connection, file: &Path) -> Result<(), OpenError> {
+    let number = |pragma: &str| {
+        connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(|error| opening(file, error))
+    };
+    let (application, format) = (number("application_id")?, number("user_version")?);
+    let empty = number("schema_version")? == 0;
+    if application != APPLICATION && !empty {
+        return Err(OpenError::Foreign(file.to_owned()));
+    }
+    if format > FORMAT {
+        return Err(OpenError::Newer { file: file.to_owned(), found: format });
+    }
+    let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
+                    PRAGMA journal_size_limit = 16777216;";
+    connection.execute_batch(settings).map_err(|error| opening(file, error))?;
+    if empty {
+        let marks = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};");
+        let all = format!("BEGIN; {SCHEMA} {marks} COMMIT;");
+        connection.execute_batch(&all).map_err(|error| opening(file, error))?;
+    }
+    let checked: String =
+        connection.query_row("PRAGMA quick_check(3)", [], |row| row.get(0)).map_err(|error| opening(file, error))?;
+    if checked != "ok" {
+        return Err(OpenError::Damaged { file: file.to_owned(), problem: checked });
+    }
+    Ok(())
+}
+
+fn load(connection: &Connection, file: &Path) -> Result<(u64, Vec<Row>), OpenError> {
+    let read = || -> rusqlite::Result<_> {
+        let latest: i64 = connection.query_row("SELECT revision FROM latest", [], |row| row.get(0))?;
+        let mut statement =
+            connection.prepare("SELECT resource, namespace, name, revision, checksum, content FROM objects")?;
+        let mut rows = Vec::new();
+        let mut found = statement.query([])?;
+        let mut table: Table = "".into();
+        while let Some(row) = found.next()? {
+            let resource = row.get_ref(0)?.as_str()?;
+            if &*table != resource {
+                table = resource.into();
+            }
+            let key = Key::new(row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
+            let text = Bytes::copy_from_slice(row.get_ref(5)?.as_bytes()?);
+            let revision = row.get::<_, i64>(3)?.unsigned_abs();
+            let sound = row.get::<_, i64>(4)? == i64::from(checksum(&table, &key, revision, &text));
+            rows.push((Row { table: table.clone(), key, revision, text }, sound));
+        }
+        Ok((latest.unsigned_abs(), rows))
+    };
+    let (latest, rows) = read().map_err(|error| opening(file, error))?;
+    if let Some((Row { table, key, .. }, _)) = rows.iter().find(|(_, sound)| !sound) {
+        let problem = format!("the checksum of the {table} {:?} is wrong", key.name);
+        return Err(OpenError::Damaged { file: file.to_owned(), problem });
+    }
+    Ok((latest, rows.into_iter().map(|(row, _)| row).collect()))
+}
+
+fn checksum(table: &str, key: &Key, revision: u64, text: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    for part in [table.as_bytes(), key.namespace.as_bytes(), key.name.as_bytes(), &revision.to_le_bytes(), text] {
+        hasher.update(part);
+        hasher.update(&[0]);
+    }
+    hasher.finalize()
+}
+
+fn opening(file: &Path, error: rusqlite::Error) -> OpenError {
+    let file = file.to_owned();
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt) => OpenError::Damaged { file, problem: error.to_string() },
+        Some(ErrorCode::NotADatabase) => OpenError::Foreign(file),
+        _ => OpenError::Sqlite { file, source: error },
+    }
+}
+
+impl File {
+    pub(super) async fn commit(&mut self, rows: Vec<Stored>, revision: u64) -> Result<(), CommitError> {
+        let ended = || CommitError::Failed("the thread that writes the store has ended".to_owned());
+        let (done, answer) = oneshot::channel();
+        self.commits.send(Commit { rows, revision, done }).map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
+    }
+}
+
+/// The thread's work: commits, one after the other.
+fn work(mut connection: Connection, orders: &mpsc::Receiver<Commit>) {
+    while let Ok(Commit { rows, revision, done }) = orders.recv() {
+        let result = write(&mut connection, &rows, revision).map_err(|error| refusal(&connection, &error));
+        // The writer waits for the answer, unless the whole runtime is going down.
+        drop(done.send(result));
+    }
+}
+
+fn write(connection: &mut Connection, rows: &[Stored], revision: u64) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    {
+        let mut put = transaction.prepare_cached(
+            "INSERT INTO objects VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO UPDATE
+             SET revision = excluded.revision, checksum = excluded.checksum, content = excluded.content",
+        )?;
+        let mut remove =
+            transaction.prepare_cached("DELETE FROM objects WHERE resource = ?1 AND namespace = ?2 AND name = ?3")?;
+        for Stored { table, key, revision, draft } in rows {
+            let Key { namespace, name } = key;
+            match draft {
+                None => remove.execute(params![&**table, &**namespace, &**name])?,
+                Some(draft) => {
+                    let text = draft.text();
+                    let sum = checksum(table, key, *revision, text);
+                    // JSON is text: SQLite stores the bytes as they are.
+                    let content = std::str::from_utf8(text).unwrap_or_default();
+                    put.execute(params![&**table, &**namespace, &**name, revision.cast_signed(), sum, content])?
+                }
+            };
+        }
+        transaction.prepare_cached("UPDATE latest SET revision = ?1")?.execute([revision.cast_signed()])?;
+    }
+    transaction.commit()
+}
+
+/// A full disk is found before anything was promised, and the transaction is gone. After any other failure (above all
+/// of fsync, which may have dropped what it could not write) only a restart tells what is there.
+fn refusal(connection: &Connection, error: &rusqlite::Error) -> CommitError {
+    let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
+    if full && connection.is_autocommit() {
+        CommitError::Refused("no space left on the device that holds the store".to_owned())
+    } else {
+        CommitError::Failed(error.to_string())
+    }
+}

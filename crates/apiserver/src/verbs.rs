@@ -1,0 +1,240 @@
+//! One file per verb. Each takes a [`Call`] and gives an answer or a refusal.
+
+mod content;
+mod create;
+mod delete;
+mod eviction;
+mod get;
+mod list;
+mod patch;
+mod review;
+mod scale;
+mod selection;
+mod update;
+mod watch;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use serde_json::Value;
+
+use crate::body::Body;
+use crate::identity::{Attributes, Identity, Review};
+use crate::negotiate::{Encoding, Representation, View};
+use crate::registry::{Resource, Version};
+use crate::render::Renderer;
+use crate::request::{Query, Target};
+use crate::server::Inner;
+use crate::status::Status;
+use crate::store::{Key, Object, WriteError};
+
+pub(crate) use delete::delete_everything;
+
+/// A request for a resource, everything about it known.
+pub(crate) struct Call {
+    pub(crate) server: Arc<Inner>,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) version: Version,
+    pub(crate) target: Target,
+    pub(crate) query: Query,
+    pub(crate) identity: Identity,
+    pub(crate) representation: Representation,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    /// Told to the client in `Warning` headers.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// What a request does, in Kubernetes' words.
+pub(crate) fn verb(method: &Method, target: &Target, query: &Query) -> Option<&'static str> {
+    let named = target.name.is_some();
+    Some(match (method.as_str(), named) {
+        ("GET", false) if target.watch || query.flag("watch") => "watch",
+        ("GET", true) if target.watch => "watch",
+        ("GET" | "HEAD", false) => "list",
+        ("GET" | "HEAD", true) => "get",
+        ("POST", _) => "create",
+        ("PUT", true) => "update",
+        ("PATCH", true) => "patch",
+        ("DELETE", true) => "delete",
+        ("DELETE", false) => "deletecollection",
+        _ => return None,
+    })
+}
+
+/// Does what the call asks for.
+pub(crate) async fn run(mut call: Call, verb: &'static str) -> Result<Response<Body>, Status> {
+    if let Some(warning) = call.version.deprecation.clone() {
+        call.warnings.push(warning);
+    }
+    if let Some(sub) = call.target.subresource.clone() {
+        let known = call.version.subresources.iter().find(|one| one.name == sub).ok_or_else(Status::not_served)?;
+        if !known.verbs.contains(&verb) {
+            return Err(Status::method_not_allowed());
+        }
+        return match (sub.as_str(), verb) {
+            ("scale", _) => scale::run(call, verb).await,
+            ("binding", _) => eviction::bind(call).await,
+            ("eviction", _) => eviction::run(call).await,
+            (_, "get") => get::run(&call),
+            (_, "update") => update::run(call).await,
+            (_, "patch") => patch::run(call).await,
+            _ => Err(Status::method_not_allowed()),
+        };
+    }
+    if !call.resource.verbs.contains(&verb) {
+        return Err(Status::method_not_allowed());
+    }
+    match verb {
+        "get" => get::run(&call),
+        "list" => list::run(&call),
+        "watch" => watch::run(call),
+        "create" if review::is_review(&call.resource) => review::run(&mut call),
+        "create" if call.resource.plural == "bindings" => eviction::bind(call).await,
+        "create" => create::run(call).await,
+        "update" => update::run(call).await,
+        "patch" => patch::run(call).await,
+        "delete" => delete::run(call).await,
+        _ => delete::collection(call).await,
+    }
+}
+
+impl Call {
+    pub(crate) fn namespace(&self) -> &str {
+        self.target.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.target.name.as_deref().unwrap_or_default()
+    }
+
+    fn key(&self) -> Key {
+        Key::new(self.namespace(), self.name())
+    }
+
+    fn renderer(&self) -> Renderer {
+        Renderer::new(self.resource.clone(), &self.version.name)
+    }
+
+    fn not_found(&self) -> Status {
+        Status::not_found(self.resource.subject(), self.name())
+    }
+
+    /// The current object.
+    fn current(&self) -> Result<Arc<Object>, Status> {
+        let snapshot = self.server.store.snapshot();
+        snapshot.get(&self.resource.table, &self.key()).cloned().ok_or_else(|| self.not_found())
+    }
+
+    /// Why a write of an object with this name was not made, to a client that cannot do anything about a race.
+    fn refusal(&self, error: WriteError, name: &str) -> Status {
+        let subject = self.resource.subject();
+        let namespaces = crate::status::Subject { group: "", resource: "namespaces", kind: "Namespace" };
+        match error {
+            WriteError::Exists => Status::already_exists(subject, name),
+            WriteError::Changed => Status::modified(subject, name),
+            WriteError::Gone => Status::not_found(subject, name),
+            WriteError::NoNamespace => Status::not_found(namespaces, self.namespace()),
+            WriteError::NamespaceTerminating => {
+                let namespace = self.namespace();
+                let why =
+                    format!("unable to create new content in namespace {namespace} because it is being terminated");
+                let cause = format!("namespace {namespace} is being terminated");
+                Status::forbidden(subject, name, why).with_field_cause(
+                    "NamespaceTerminating",
+                    &cause,
+                    "metadata.namespace",
+                )
+            }
+            WriteError::Refused(reason) => Status::new(StatusCode::INSUFFICIENT_STORAGE, "InternalError", reason),
+            WriteError::Failed(reason) => Status::internal(reason),
+        }
+    }
+
+    /// Asks the admission chain about a write.
+    fn admit(
+        &mut self,
+        verb: &str,
+        old: Option<&Value>,
+        mut new: Option<&mut Value>,
+        dry_run: bool,
+    ) -> Result<(), Status> {
+        let attributes = Attributes {
+            verb,
+            group: &self.resource.group,
+            version: &self.version.name,
+            resource: &self.resource.plural,
+            subresource: self.target.subresource.as_deref().unwrap_or_default(),
+            namespace: self.target.namespace.as_deref().unwrap_or_default(),
+            name: self.target.name.as_deref().unwrap_or_default(),
+            path: "",
+        };
+        let review = Review { identity: &self.identity, attributes, old, dry_run };
+        for one in &self.server.admission {
+            one.admit(&review, new.as_deref_mut(), &mut self.warnings)?;
+        }
+        Ok(())
+    }
+
+    /// An answer with one object.
+    fn answer(&self, code: StatusCode, object: &Object) -> Result<Response<Body>, Status> {
+        let renderer = self.renderer();
+        let mut out = Vec::new();
+        match self.representation.view {
+            View::Whole => renderer.object(&mut out, object)?,
+            View::Metadata => renderer.metadata(&mut out, object),
+            View::Table => {
+                let include = crate::table::Include::parse(self.query.get("includeObject"))?;
+                let table = crate::table::Tables::new(renderer, include, self.server.clock.now());
+                let document = table.document(&[object], &object.revision.to_string())?;
+                serde_json::to_writer(&mut out, &document).map_err(Status::internal)?;
+            }
+        }
+        Ok(self.respond(code, out))
+    }
+
+    /// An answer with a value that is not stored.
+    fn answer_value(&self, code: StatusCode, value: &Value) -> Result<Response<Body>, Status> {
+        let out = serde_json::to_vec(value).map_err(Status::internal)?;
+        Ok(self.respond(code, out))
+    }
+
+    fn respond(&self, code: StatusCode, mut json: Vec<u8>) -> Response<Body> {
+        let encoding = self.representation.encoding;
+        let bytes = match encoding {
+            Encoding::Json => {
+                json.push(b'\n');
+                json
+            }
+            Encoding::Yaml => yaml(&json).unwrap_or(json),
+        };
+        let mut response = Response::new(Body::whole(bytes));
+        *response.status_mut() = code;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
+        self.add_warnings(response.headers_mut());
+        response
+    }
+
+    fn add_warnings(&self, headers: &mut HeaderMap) {
+        add_warnings(headers, &self.warnings);
+    }
+}
+
+/// `Warning: 299 - "text"`, bounded in count and length as clients expect.
+pub(crate) fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {
+    const MOST: usize = 50;
+    const LONGEST: usize = 4096;
+    for text in warnings.iter().take(MOST) {
+        let text: String = text.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            headers.append(header::WARNING, value);
+        }
+    }
+}
+
+fn yaml(json: &[u8]) -> Option<Vec<u8>> {
+    let value: Value = serde_json::from_slice(json).ok()?;
+    serde_saphyr::to_string(&value).ok().map(String::into_bytes)
+}

@@ -1,0 +1,126 @@
+//! POST of a new object.
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+use structural::FieldError;
+
+use super::Call;
+use crate::body::Body;
+use crate::meta;
+use crate::registry::Content;
+use crate::render::NOT_STORED;
+use crate::request::WriteOptions;
+use crate::status::Status;
+use crate::store::{Draft, Expect, Key, Object, Write, WriteError};
+
+/// Generated names that collide are drawn again this often.
+const ATTEMPTS: usize = 8;
+
+pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
+    if call.target.name.is_some() {
+        return Err(Status::method_not_allowed());
+    }
+    if call.resource.namespaced && call.target.namespace.is_none() {
+        return Err(Status::method_not_allowed());
+    }
+    let options = WriteOptions::parse(&call.query, "CreateOptions")?;
+    let object = call.object(options.validation)?;
+    create(&mut call, object, options).await
+}
+
+/// Makes an object of the call's kind.
+pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions) -> Result<Response<Body>, Status> {
+    check_namespace(call, &object)?;
+    let generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
+    if !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    let mut attempts = if generated { ATTEMPTS } else { 1 };
+    loop {
+        attempts -= 1;
+        let (name, draft) = prepare(call, object.clone(), options)?;
+        if options.dry_run {
+            let snapshot = call.server.store.snapshot();
+            if snapshot.get(&call.resource.table, &Key::new(call.namespace(), &name)).is_some() {
+                return Err(Status::already_exists(call.resource.subject(), &name));
+            }
+            return call.answer(StatusCode::CREATED, &Object { revision: NOT_STORED, draft });
+        }
+        let write = Write {
+            table: call.resource.table.clone(),
+            key: Key::new(call.namespace(), &name),
+            expect: Expect::Absent,
+            put: Some(draft),
+            in_living_namespace: call.resource.namespaced,
+        };
+        match call.server.store.write(write).await {
+            Ok(object) => return call.answer(StatusCode::CREATED, &object),
+            Err(WriteError::Exists) if attempts > 0 => {}
+            Err(error) => return Err(call.refusal(error, &name)),
+        }
+    }
+}
+
+/// The namespace in the body must be that of the path.
+fn check_namespace(call: &Call, object: &Value) -> Result<(), Status> {
+    let given = meta::text(object, "namespace");
+    if !given.is_empty() && given != call.namespace() {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Status::bad_request(message));
+    }
+    Ok(())
+}
+
+/// Names the object, sets what the server sets, and checks it.
+fn prepare(call: &mut Call, mut object: Value, options: WriteOptions) -> Result<(String, Draft), Status> {
+    let resource = call.resource.clone();
+    meta::initialize(&resource, &mut object, call.server.clock.now(), &call.server.chance);
+    if let Some(metadata) = meta::of(&mut object) {
+        match call.target.namespace.clone().filter(|_| resource.namespaced) {
+            Some(namespace) => drop(metadata.insert("namespace".to_owned(), namespace.into())),
+            None => drop(metadata.remove("namespace")),
+        }
+    }
+    clear_status(call, &mut object);
+    resource.strategy.prepare_create(&mut object);
+    call.admit("create", None, Some(&mut object), options.dry_run)?;
+    let name = meta::text(&object, "name").to_owned();
+    let errors = validate(call, &object);
+    if !errors.is_empty() {
+        return Err(Status::invalid(resource.subject(), &name, &errors));
+    }
+    let draft = Draft::new(&object, &resource.fields).map_err(Status::internal)?;
+    Ok((name, draft))
+}
+
+/// A status is written through its subresource alone.
+fn clear_status(call: &Call, object: &mut Value) {
+    let has_status = call.version.subresources.iter().any(|sub| sub.name == "status");
+    if !has_status || call.resource.strategy.keeps_status_on_create() {
+        return;
+    }
+    let Some(map) = object.as_object_mut() else { return };
+    map.remove("status");
+    match &call.version.content {
+        Content::BuiltIn(id) => {
+            // Kinds whose status is never absent start with an empty one.
+            let always = crate::facts::facts().get(*id).field("status").is_some_and(|field| field.default.is_some());
+            if always {
+                map.insert("status".to_owned(), Value::Object(serde_json::Map::new()));
+                // Its own defaults were set before it was cleared; the rest was decoded already, so it fits.
+                drop(crate::facts::decode(*id, object));
+            }
+        }
+        // What the schema sets in a status, it sets in an empty one too.
+        Content::Custom(custom) => custom.schema().default(object),
+    }
+}
+
+fn validate(call: &Call, object: &Value) -> Vec<FieldError> {
+    let mut errors = meta::validate(&call.resource, object);
+    errors.extend(call.resource.strategy.validate_create(object));
+    if let Content::Custom(custom) = &call.version.content {
+        errors.extend(custom.schema().validate(object, None));
+    }
+    errors
+}

@@ -1,0 +1,340 @@
+//! DELETE of one object or of many: grace periods, finalizers, dependents, preconditions.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use jiff::SignedDuration;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::Call;
+use super::selection::Selection;
+use crate::body::Body;
+use crate::clock;
+use crate::meta;
+use crate::registry::Resource;
+use crate::request;
+use crate::server::Inner;
+use crate::status::{self, Status};
+use crate::store::{Draft, Expect, Key, Object, Write, WriteError};
+use crate::strategy::TERMINATING_MESSAGE;
+
+const ATTEMPTS: usize = 20;
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// How to delete.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Options {
+    grace_period_seconds: Option<i64>,
+    propagation_policy: Option<String>,
+    orphan_dependents: Option<bool>,
+    preconditions: Option<Preconditions>,
+    #[serde(default)]
+    dry_run: Vec<String>,
+    #[serde(skip)]
+    dry: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Preconditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+impl Options {
+    /// From the body, or else from the query.
+    fn read(call: &Call) -> Result<Self, Status> {
+        let mut options = if call.body.is_empty() {
+            Self {
+                grace_period_seconds: call.query.number("gracePeriodSeconds")?,
+                propagation_policy: call.query.get("propagationPolicy").map(str::to_owned),
+                orphan_dependents: call.query.optional_flag("orphanDependents"),
+                preconditions: None,
+                dry_run: call.query.all("dryRun").map(str::to_owned).collect(),
+                dry: false,
+            }
+        } else {
+            let document = call.document()?.value;
+            Self::deserialize(&document).map_err(|error| Status::bad_request(error.to_string()))?
+        };
+        for value in &options.dry_run {
+            options.dry |= request::dry_run(value, "DeleteOptions")?;
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    pub(super) fn from_value(value: &Value) -> Result<Self, Status> {
+        let mut options = Self::deserialize(value).map_err(|error| Status::bad_request(error.to_string()))?;
+        for value in &options.dry_run {
+            options.dry |= request::dry_run(value, "DeleteOptions")?;
+        }
+        options.check()?;
+        Ok(options)
+    }
+
+    fn check(&self) -> Result<(), Status> {
+        let problem = match (&self.propagation_policy, self.orphan_dependents) {
+            (Some(_), Some(_)) => {
+                "Invalid value: {policy}: orphanDependents and deletionPropagation cannot be both set".to_owned()
+            }
+            (Some(policy), None) if !matches!(policy.as_str(), "Background" | "Foreground" | "Orphan") => {
+                format!(
+                    "Unsupported value: \"{policy}\": supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
+                )
+            }
+            _ => return Ok(()),
+        };
+        let policy = self.propagation_policy.as_deref().unwrap_or_default();
+        let both = self.orphan_dependents.is_some();
+        let error = structural::FieldError {
+            field: "propagationPolicy".to_owned(),
+            reason: if both { structural::Reason::Invalid } else { structural::Reason::NotSupported },
+            message: problem.replace("{policy}", &format!("\"{policy}\"")),
+        };
+        let subject = status::Subject { group: "meta.k8s.io", resource: "", kind: "DeleteOptions" };
+        Err(Status::invalid(subject, "", &[error]))
+    }
+
+    /// Orphan, Foreground, Background, or what the kind does.
+    fn policy(&self, resource: &Resource) -> Option<&str> {
+        match (&self.propagation_policy, self.orphan_dependents) {
+            (Some(policy), _) => Some(policy),
+            (None, Some(true)) => Some("Orphan"),
+            (None, Some(false)) => Some("Background"),
+            (None, None) if resource.strategy.orphans_by_default() => Some("Orphan"),
+            (None, None) => None,
+        }
+    }
+}
+
+/// What a deletion came to.
+pub(super) enum Outcome {
+    /// The object is gone.
+    Gone(Arc<Object>),
+    /// It is marked, and goes when whoever holds it lets it go.
+    Marked(Arc<Object>),
+}
+
+pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
+    let options = Options::read(&call)?;
+    if call.resource.strategy.orphans_by_default() && call.resource.group == "batch" && options.policy_is_unset() {
+        let warning = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to \
+                       remove them or set propagationPolicy=Orphan to suppress this warning";
+        call.warnings.push(warning.to_owned());
+    }
+    let outcome = delete(&mut call, &options).await?;
+    answer(&call, &options, outcome)
+}
+
+impl Options {
+    fn policy_is_unset(&self) -> bool {
+        self.propagation_policy.is_none() && self.orphan_dependents.is_none()
+    }
+}
+
+fn answer(call: &Call, options: &Options, outcome: Outcome) -> Result<Response<Body>, Status> {
+    match outcome {
+        Outcome::Gone(object) if !call.resource.strategy.returns_deleted() => {
+            let value = object.value().map_err(Status::internal)?;
+            let status = status::success(call.resource.subject(), call.name(), meta::text(&value, "uid"));
+            call.answer_value(StatusCode::OK, &status)
+        }
+        Outcome::Gone(object) => call.answer(StatusCode::OK, &object),
+        Outcome::Marked(object) => {
+            let accepted =
+                options.propagation_policy.as_deref() == Some("Foreground") || options.orphan_dependents == Some(false);
+            call.answer(if accepted { StatusCode::ACCEPTED } else { StatusCode::OK }, &object)
+        }
+    }
+}
+
+/// Deletes the call's object, or marks it for deletion.
+pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome, Status> {
+    for _ in 0..ATTEMPTS {
+        let current = call.current()?;
+        let old = call.renderer().stored_value(&current)?;
+        check(call, &old, options)?;
+        call.admit("delete", Some(&old), None, options.dry)?;
+        let new = mark(call, &old, options);
+        let gone = is_free(&call.resource, &new);
+        let draft = Draft::new(&new, &call.resource.fields).map_err(Status::internal)?;
+        if !gone && draft.same_content(&current.draft) {
+            return Ok(Outcome::Marked(current));
+        }
+        if options.dry {
+            let object = Arc::new(Object { revision: current.revision, draft });
+            return Ok(if gone { Outcome::Gone(current) } else { Outcome::Marked(object) });
+        }
+        let name = call.name().to_owned();
+        let write = Write {
+            table: call.resource.table.clone(),
+            key: call.key(),
+            expect: Expect::Revision(current.revision),
+            put: (!gone).then_some(draft),
+            in_living_namespace: false,
+        };
+        match call.server.store.write(write).await {
+            Ok(object) => return Ok(if gone { Outcome::Gone(object) } else { Outcome::Marked(object) }),
+            // Preconditions are looked at again, on what is there now.
+            Err(WriteError::Changed) => {}
+            Err(error) => return Err(call.refusal(error, &name)),
+        }
+    }
+    Err(Status::conflict(call.resource.subject(), call.name(), "it changes too often; please try again"))
+}
+
+fn check(call: &Call, old: &Value, options: &Options) -> Result<(), Status> {
+    let subject = call.resource.subject();
+    let failed = |what: &str, given: &str, found: &str| {
+        let problem = format!("Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}");
+        Status::conflict(subject, call.name(), problem)
+    };
+    let preconditions = options.preconditions.clone().unwrap_or_default();
+    if let Some(uid) = preconditions.uid.as_deref().filter(|uid| *uid != meta::text(old, "uid")) {
+        return Err(failed("UID", uid, meta::text(old, "uid")));
+    }
+    if let Some(version) = preconditions.resource_version.as_deref()
+        && version != meta::text(old, "resourceVersion")
+    {
+        return Err(failed("ResourceVersion", version, meta::text(old, "resourceVersion")));
+    }
+    let marked = !old["metadata"]["deletionTimestamp"].is_null();
+    if marked && &*call.resource.table == "namespaces" {
+        return Err(Status::conflict(subject, call.name(), TERMINATING_MESSAGE));
+    }
+    Ok(())
+}
+
+/// The object as it is on its way out.
+fn mark(call: &Call, old: &Value, options: &Options) -> Value {
+    let resource = &call.resource;
+    let mut new = old.clone();
+    let marked = !old["metadata"]["deletionTimestamp"].is_null();
+    let asked = resource.strategy.grace_period(old, options.grace_period_seconds);
+    let grace = asked.unwrap_or(0);
+    let now = call.server.clock.now();
+    let Some(metadata) = meta::of(&mut new) else { return new };
+    if !marked {
+        let end = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+        metadata.insert("deletionTimestamp".to_owned(), clock::text(end).into());
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|number| *number > 0) {
+            metadata.insert("generation".to_owned(), (generation + 1).into());
+        }
+    } else if asked.is_some() && options.grace_period_seconds.is_some() {
+        // A period can be cut short, never made longer.
+        let before = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+        if grace < before {
+            let start = metadata
+                .get("deletionTimestamp")
+                .and_then(Value::as_str)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(now);
+            let end = start.saturating_sub(SignedDuration::from_secs(before - grace)).unwrap_or(now);
+            metadata.insert("deletionTimestamp".to_owned(), clock::text(end).into());
+            metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        }
+    }
+    set_finalizers(metadata, options.policy(resource));
+    if !marked {
+        resource.strategy.deleting(&mut new);
+    }
+    new
+}
+
+/// What happens to dependents is somebody else's work; finalizers tell them, and keep the object until it is done.
+fn set_finalizers(metadata: &mut serde_json::Map<String, Value>, policy: Option<&str>) {
+    let Some(policy) = policy else { return };
+    let list = metadata.entry("finalizers").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    list.retain(|one| one != ORPHAN && one != FOREGROUND);
+    match policy {
+        "Orphan" => list.push(ORPHAN.into()),
+        "Foreground" => list.push(FOREGROUND.into()),
+        _ => {}
+    }
+    if list.is_empty() {
+        metadata.remove("finalizers");
+    }
+}
+
+/// Whether nothing keeps a marked object.
+fn is_free(resource: &Resource, object: &Value) -> bool {
+    let waiting = object["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds > 0);
+    !waiting && meta::list(object, "finalizers").is_empty() && !resource.strategy.is_held(object)
+}
+
+/// Deletes all objects of a selection, each on its own; the answer lists them.
+pub(super) async fn collection(mut call: Call) -> Result<Response<Body>, Status> {
+    if call.resource.namespaced && call.target.namespace.is_none() {
+        return Err(Status::method_not_allowed());
+    }
+    let options = Options::read(&call)?;
+    let selection = Selection::of(&call)?;
+    let snapshot = call.server.store.snapshot();
+    let objects = snapshot.objects(&call.resource.table);
+    let keys: Vec<Key> =
+        objects.iter().filter(|(key, object)| selection.matches(key, object)).map(|(key, _)| key.clone()).collect();
+    let mut items = Vec::new();
+    for key in keys {
+        call.target.name = Some(key.name.to_string());
+        match delete(&mut call, &options).await {
+            Ok(Outcome::Gone(object) | Outcome::Marked(object)) => {
+                let mut value = call.renderer().value(&object)?;
+                if !call.resource.is_custom()
+                    && let Some(map) = value.as_object_mut()
+                {
+                    map.remove("apiVersion");
+                    map.remove("kind");
+                }
+                items.push(value);
+            }
+            // Somebody else was faster.
+            Err(status) if status.code == StatusCode::NOT_FOUND => {}
+            Err(status) => return Err(status),
+        }
+    }
+    let list = json!({
+        "kind": call.resource.list_kind,
+        "apiVersion": call.renderer().api_version(),
+        "metadata": { "resourceVersion": snapshot.revision.to_string() },
+        "items": items,
+    });
+    call.answer_value(StatusCode::OK, &list)
+}
+
+/// Deletes every object of a resource, as far as nothing holds them. Tells whether none is left.
+pub(crate) async fn delete_everything(server: &Arc<Inner>, resource: &Arc<Resource>) -> Result<bool, Status> {
+    let objects = server.store.snapshot().objects(&resource.table);
+    let Some(version) = resource.versions.first() else { return Ok(objects.is_empty()) };
+    let mut left = 0;
+    for (key, _) in &objects {
+        let mut call = Call {
+            server: server.clone(),
+            resource: resource.clone(),
+            version: version.clone(),
+            target: request::Target {
+                namespace: (!key.namespace.is_empty()).then(|| key.namespace.to_string()),
+                name: Some(key.name.to_string()),
+                ..request::Target::default()
+            },
+            query: request::Query::default(),
+            identity: crate::identity::Identity::admin(),
+            representation: crate::negotiate::objects("")?,
+            headers: http::HeaderMap::new(),
+            body: bytes::Bytes::new(),
+            warnings: Vec::new(),
+        };
+        match delete(&mut call, &Options::default()).await {
+            Ok(Outcome::Gone(_)) => {}
+            Ok(Outcome::Marked(_)) => left += 1,
+            Err(status) if status.code == StatusCode::NOT_FOUND => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(left == 0)
+}

@@ -1,0 +1,147 @@
+//! The scale subresource: how many replicas are wanted and how many there are, for any kind that has them.
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Call, patch, update};
+use crate::body::Body;
+use crate::meta;
+use crate::registry::{Content, ScalePaths};
+use crate::request::WriteOptions;
+use crate::status::Status;
+
+pub(super) async fn run(mut call: Call, verb: &str) -> Result<Response<Body>, Status> {
+    let paths = paths(&call);
+    let read = |call: &Call, object: &Value| scale_of(call, object, &paths);
+    let changed = match verb {
+        "get" => call.current()?,
+        "update" => {
+            let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
+            let scale = call.document()?.value;
+            check_name(&call, &scale)?;
+            update::change(&mut call, options, |_, old| with_replicas(old, &scale, &paths)).await?
+        }
+        _ => {
+            let options = WriteOptions::parse(&call.query, "PatchOptions")?;
+            let patch = patch::Patch::read(&call)?;
+            update::change(&mut call, options, |call, old| {
+                let mut scale = read(call, old);
+                patch.apply(call, &mut scale)?;
+                with_replicas(old, &scale, &paths)
+            })
+            .await?
+        }
+    };
+    let object = call.renderer().stored_value(&changed)?;
+    call.answer_value(StatusCode::OK, &read(&call, &object))
+}
+
+fn paths(call: &Call) -> ScalePaths {
+    match &call.version.content {
+        Content::Custom(custom) if custom.scale.is_some() => custom.scale.clone().unwrap_or_else(usual),
+        _ => usual(),
+    }
+}
+
+fn usual() -> ScalePaths {
+    ScalePaths {
+        spec_replicas_path: ".spec.replicas".to_owned(),
+        status_replicas_path: ".status.replicas".to_owned(),
+        label_selector_path: None,
+    }
+}
+
+fn check_name(call: &Call, scale: &Value) -> Result<(), Status> {
+    let name = meta::text(scale, "name");
+    if name == call.name() {
+        return Ok(());
+    }
+    let problem = format!("the name of the object ({name}) does not match the name on the URL ({})", call.name());
+    Err(Status::bad_request(problem))
+}
+
+fn pointer(path: &str) -> String {
+    path.replace('.', "/")
+}
+
+fn scale_of(call: &Call, object: &Value, paths: &ScalePaths) -> Value {
+    let number = |path: &str| object.pointer(&pointer(path)).and_then(Value::as_i64).unwrap_or(0);
+    let mut metadata = json!({});
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object["metadata"].get(field) {
+            metadata[field] = value.clone();
+        }
+    }
+    let mut scale = json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": {},
+        "status": { "replicas": number(&paths.status_replicas_path) },
+    });
+    let wanted = number(&paths.spec_replicas_path);
+    if wanted != 0 {
+        scale["spec"]["replicas"] = wanted.into();
+    }
+    if let Some(selector) = selector(call, object, paths) {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
+fn selector(call: &Call, object: &Value, paths: &ScalePaths) -> Option<String> {
+    if call.resource.is_custom() {
+        let path = paths.label_selector_path.as_deref()?;
+        return object.pointer(&pointer(path)).and_then(Value::as_str).map(str::to_owned);
+    }
+    let selector = &object["spec"]["selector"];
+    let labels = selector.get("matchLabels").unwrap_or(selector).as_object()?;
+    let mut terms: Vec<String> =
+        labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
+    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let values: Vec<&str> =
+            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        terms.push(match expression["operator"].as_str() {
+            Some("In") => format!("{key} in ({})", values.join(",")),
+            Some("NotIn") => format!("{key} notin ({})", values.join(",")),
+            Some("DoesNotExist") => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    Some(terms.join(","))
+}
+
+/// The object with the replicas of a scale, and its preconditions.
+fn with_replicas(old: &Value, scale: &Value, paths: &ScalePaths) -> Result<Value, Status> {
+    let replicas = match &scale["spec"]["replicas"] {
+        Value::Null => 0,
+        value => value.as_i64().filter(|number| i32::try_from(*number).is_ok()).ok_or_else(|| {
+            Status::bad_request(format!(
+                "json: cannot unmarshal {value} into Go struct field ScaleSpec.spec.replicas of type int32"
+            ))
+        })?,
+    };
+    if replicas < 0 {
+        let error = structural::FieldError {
+            field: "spec.replicas".to_owned(),
+            reason: structural::Reason::Invalid,
+            message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
+        };
+        let subject = crate::status::Subject { group: "autoscaling", resource: "", kind: "Scale" };
+        return Err(Status::invalid(subject, meta::text(scale, "name"), &[error]));
+    }
+    let mut new = old.clone();
+    let mut place = &mut new;
+    for step in paths.spec_replicas_path.split('.').filter(|step| !step.is_empty()) {
+        if !place[step].is_object() && !place[step].is_number() {
+            place[step] = json!({});
+        }
+        place = &mut place[step];
+    }
+    *place = replicas.into();
+    for field in ["resourceVersion", "uid"] {
+        new["metadata"][field] = scale["metadata"][field].clone();
+    }
+    Ok(new)
+}

@@ -1,0 +1,204 @@
+//! PUT, and the cycle that every change of an existing object goes through: read, change, check, write if nobody else
+//! did meanwhile.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use serde_json::Value;
+use structural::FieldError;
+
+use super::{Call, create};
+use crate::body::Body;
+use crate::meta;
+use crate::registry::Content;
+use crate::request::WriteOptions;
+use crate::status::Status;
+use crate::store::{Draft, Expect, Object, Write, WriteError};
+
+/// A change that keeps losing to others is given up after this many tries.
+const ATTEMPTS: usize = 20;
+
+pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
+    let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
+    let object = call.object(options.validation)?;
+    check_names(&call, &object)?;
+    let exists = call.current().is_ok();
+    if !exists && call.target.subresource.is_none() && call.resource.strategy.create_on_update() {
+        if meta::text(&object, "uid").is_empty() && meta::text(&object, "resourceVersion").is_empty() {
+            return create::create(&mut call, object, options).await;
+        }
+        return Err(call.not_found());
+    }
+    let changed = change(&mut call, options, |_, _| Ok(object.clone())).await?;
+    call.answer(StatusCode::OK, &changed)
+}
+
+fn check_names(call: &Call, object: &Value) -> Result<(), Status> {
+    let name = meta::text(object, "name");
+    if name.is_empty() {
+        let problem = "the name of the object ( based on URL) was undeterminable: name must be provided";
+        return Err(Status::bad_request(problem));
+    }
+    if name != call.name() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            call.name()
+        )));
+    }
+    let namespace = meta::text(object, "namespace");
+    if !namespace.is_empty() && namespace != call.namespace() {
+        return Err(Status::bad_request(format!(
+            "the namespace of the object ({namespace}) does not match the namespace on the URL ({})",
+            call.namespace()
+        )));
+    }
+    Ok(())
+}
+
+/// Reads the object, has it changed, and writes it. `make` gets the object in the stored form and gives the new one; it
+/// may be called several times.
+pub(super) async fn change(
+    call: &mut Call,
+    options: WriteOptions,
+    mut make: impl FnMut(&mut Call, &Value) -> Result<Value, Status>,
+) -> Result<Arc<Object>, Status> {
+    for _ in 0..ATTEMPTS {
+        let current = call.current()?;
+        let old = call.renderer().stored_value(&current)?;
+        let warned = call.warnings.len();
+        let new = make(call, &old)?;
+        let conditional = check_preconditions(call, &old, &new)?;
+        let (object, draft) = prepare(call, &old, new, options)?;
+        let unchanged = draft.same_content(&current.draft);
+        if unchanged && current.revision >= call.resource.since {
+            return Ok(current);
+        }
+        if options.dry_run {
+            return Ok(Arc::new(Object { revision: current.revision, draft }));
+        }
+        let name = call.name().to_owned();
+        let write = Write {
+            table: call.resource.table.clone(),
+            key: call.key(),
+            expect: Expect::Revision(current.revision),
+            // The last finalizer of an object that was to be deleted takes the object with it.
+            put: (!is_finished(call, &object)).then_some(draft.clone()),
+            in_living_namespace: false,
+        };
+        let removed = write.put.is_none();
+        match call.server.store.write(write).await {
+            Ok(stored) if removed => return Ok(Arc::new(Object { revision: stored.revision, draft })),
+            Ok(stored) => return Ok(stored),
+            Err(WriteError::Changed) if !conditional => call.warnings.truncate(warned),
+            Err(error) => return Err(call.refusal(error, &name)),
+        }
+    }
+    Err(Status::conflict(call.resource.subject(), call.name(), "it changes too often; please try again"))
+}
+
+/// Whether nothing keeps an object that is being deleted.
+fn is_finished(call: &Call, object: &Value) -> bool {
+    let deleting = !object["metadata"]["deletionTimestamp"].is_null();
+    let waiting = object["metadata"]["deletionGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds > 0);
+    deleting && !waiting && meta::list(object, "finalizers").is_empty() && !call.resource.strategy.is_held(object)
+}
+
+/// Revision and UID in the new object, where given, are those of the old. Tells whether the revision was.
+fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<bool, Status> {
+    let given = meta::text(new, "resourceVersion");
+    let conditional = !matches!(given, "" | "0");
+    if conditional && given != meta::text(old, "resourceVersion") {
+        if given.parse::<u64>().is_err() {
+            let error = FieldError {
+                field: "metadata.resourceVersion".to_owned(),
+                reason: structural::Reason::Invalid,
+                message: format!("Invalid value: \"{given}\": must be an unsigned integer"),
+            };
+            return Err(Status::invalid(call.resource.subject(), call.name(), &[error]));
+        }
+        return Err(Status::modified(call.resource.subject(), call.name()));
+    }
+    let uid = meta::text(new, "uid");
+    let current = meta::text(old, "uid");
+    if !uid.is_empty() && uid != current {
+        let problem = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {current}");
+        return Err(Status::conflict(call.resource.subject(), call.name(), problem));
+    }
+    Ok(conditional)
+}
+
+/// Takes back what this request may not change, counts the generation, and checks the result.
+fn prepare(call: &mut Call, old: &Value, mut new: Value, options: WriteOptions) -> Result<(Value, Draft), Status> {
+    let resource = call.resource.clone();
+    let sub = call.target.subresource.clone();
+    let sub = sub.as_deref();
+    meta::carry_over(old, &mut new);
+    if let Some(metadata) = meta::of(&mut new)
+        && !call.namespace().is_empty()
+    {
+        metadata.insert("namespace".to_owned(), call.namespace().into());
+    }
+    reset(call, old, &mut new, sub);
+    resource.strategy.prepare_update(old, &mut new, sub);
+    call.admit("update", Some(old), Some(&mut new), options.dry_run)?;
+    if resource.generation && has_new_intent(call, old, &new) {
+        let next = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        new["metadata"]["generation"] = next.into();
+    }
+    let errors = validate(call, old, &new, sub);
+    if !errors.is_empty() {
+        return Err(Status::invalid(resource.subject(), call.name(), &errors));
+    }
+    let draft = Draft::new(&new, &resource.fields).map_err(Status::internal)?;
+    Ok((new, draft))
+}
+
+/// A status is written through its subresource alone, and nothing else is.
+fn reset(call: &Call, old: &Value, new: &mut Value, sub: Option<&str>) {
+    let has_status = call.version.subresources.iter().any(|one| one.name == "status");
+    match sub {
+        None if has_status => put(new, "status", old.get("status")),
+        Some("status") => {
+            let status = new.get("status").cloned();
+            let metadata = new.get("metadata").cloned();
+            *new = old.clone();
+            put(new, "status", status.as_ref());
+            // Built-in kinds let a status update touch labels and annotations; custom ones do not.
+            if !call.resource.is_custom() {
+                put(new, "metadata", metadata.as_ref());
+            }
+        }
+        _ => {}
+    }
+}
+
+fn put(object: &mut Value, field: &str, value: Option<&Value>) {
+    let Some(map) = object.as_object_mut() else { return };
+    match value {
+        Some(value) => drop(map.insert(field.to_owned(), value.clone())),
+        None => drop(map.remove(field)),
+    }
+}
+
+/// Whether anything changed that a controller must act on: all but metadata, and the status where it is written apart.
+fn has_new_intent(call: &Call, old: &Value, new: &Value) -> bool {
+    let has_status = call.version.subresources.iter().any(|one| one.name == "status");
+    let apart = |name: &str| {
+        matches!(name, "metadata" | "apiVersion" | "kind")
+            || (name == "status" && (has_status || !call.resource.is_custom()))
+    };
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
+    let differs = |one: &serde_json::Map<String, Value>, other: &serde_json::Map<String, Value>| {
+        one.iter().any(|(name, value)| !apart(name) && other.get(name) != Some(value))
+    };
+    differs(old, new) || differs(new, old)
+}
+
+fn validate(call: &Call, old: &Value, new: &Value, sub: Option<&str>) -> Vec<FieldError> {
+    let mut errors = meta::validate_update(old, new);
+    errors.extend(call.resource.strategy.validate_update(old, new, sub));
+    if let Content::Custom(custom) = &call.version.content {
+        errors.extend(custom.schema().validate(new, Some(old)));
+    }
+    errors
+}

@@ -1,0 +1,71 @@
+//! `orlop apiserver`: the embedded API server on its own.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use apiserver::serve::Listening;
+use apiserver::{ApiServer, Place};
+use clap::Subcommand;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Serve the Kubernetes API from a folder on this machine.
+#[derive(clap::Args)]
+#[group(id = "apiserver")]
+#[command(args_conflicts_with_subcommands = false)]
+pub(crate) struct Arguments {
+    /// Where objects, certificates and the admin's kubeconfig are kept.
+    #[arg(long, value_name = "DIR", env = "ORLOP_DATA_DIR")]
+    data_dir: PathBuf,
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", env = "ORLOP_LISTEN")]
+    listen: SocketAddr,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Copy all objects into a new file, while the server runs or not. To restore, put it in the place of
+    /// `objects.sqlite` in an empty data folder.
+    Backup {
+        /// The new file.
+        file: PathBuf,
+    },
+}
+
+pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<()> {
+    let Arguments { data_dir, listen, command } = arguments;
+    if let Some(Command::Backup { file }) = command {
+        return apiserver::backup(&data_dir, &file).context("back up the store");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(serve(data_dir, listen, out))
+}
+
+async fn serve(data_dir: PathBuf, listen: SocketAddr, out: &mut impl Write) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let server = ApiServer::builder(Place::Folder(data_dir.clone())).start().await.context("open the store")?;
+    let listening = Listening::on(listen, &data_dir, &server).await.context("serve the API")?;
+    // Whoever started it waits for this line, or for the kubeconfig.
+    writeln!(out, "serving on https://{}, kubeconfig {}", listening.address(), listening.kubeconfig().display())?;
+    out.flush()?;
+    let failed = server.failed();
+    let mut reason = None;
+    let stop = async {
+        tokio::select! {
+            biased;
+            why = failed => reason = Some(why),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    listening.run(server.clone(), stop).await;
+    match reason {
+        // What is on disk is known again only after it was opened again.
+        Some(reason) => bail!("the store failed: {reason}"),
+        None => Ok(()),
+    }
+}
