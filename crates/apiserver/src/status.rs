@@ -53,6 +53,12 @@ impl Status {
         Self { code, reason, message: message.into(), details: Map::new(), retry_after: None, metadata_continue: None }
     }
 
+    /// Refuses a write for a reason of one's own; for whoever has a say in admission.
+    #[must_use]
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }

@@ -36,18 +36,9 @@ impl Strategy for Pod {
         }
         let mut allowed = new["spec"].clone();
         for list in ["containers", "initContainers"] {
-            let pairs = allowed[list]
-                .as_array_mut()
-                .into_iter()
-                .flatten()
-                .zip(old["spec"][list].as_array().into_iter().flatten());
-            for (container, before) in pairs {
-                container["image"] = before["image"].clone();
-                if container["image"].is_null()
-                    && let Some(container) = container.as_object_mut()
-                {
-                    container.remove("image");
-                }
+            let containers = allowed.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+            for (container, before) in containers.zip(old["spec"][list].as_array().into_iter().flatten()) {
+                put_back(container, before, "image");
             }
         }
         for field in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates"] {

@@ -67,7 +67,7 @@ pub(super) async fn change(
         let old = call.renderer().stored_value(&current)?;
         let warned = call.warnings.len();
         let new = make(call, &old)?;
-        let conditional = check_preconditions(call, &old, &new)?;
+        check_preconditions(call, &old, &new)?;
         let (object, draft) = prepare(call, &old, new, options)?;
         let unchanged = draft.same_content(&current.draft);
         if unchanged && current.revision >= call.resource.since {
@@ -89,7 +89,8 @@ pub(super) async fn change(
         match call.server.store.write(write).await {
             Ok(stored) if removed => return Ok(Arc::new(Object { revision: stored.revision, draft })),
             Ok(stored) => return Ok(stored),
-            Err(WriteError::Changed) if !conditional => call.warnings.truncate(warned),
+            // A revision that was given is compared again, with what is there now.
+            Err(WriteError::Changed) => call.warnings.truncate(warned),
             Err(error) => return Err(call.refusal(error, &name)),
         }
     }
@@ -103,11 +104,10 @@ fn is_finished(call: &Call, object: &Value) -> bool {
     deleting && !waiting && meta::list(object, "finalizers").is_empty() && !call.resource.strategy.is_held(object)
 }
 
-/// Revision and UID in the new object, where given, are those of the old. Tells whether the revision was.
-fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<bool, Status> {
+/// Revision and UID in the new object, where given, are those of the old.
+fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<(), Status> {
     let given = meta::text(new, "resourceVersion");
-    let conditional = !matches!(given, "" | "0");
-    if conditional && given != meta::text(old, "resourceVersion") {
+    if !matches!(given, "" | "0") && given != meta::text(old, "resourceVersion") {
         if given.parse::<u64>().is_err() {
             let error = FieldError {
                 field: "metadata.resourceVersion".to_owned(),
@@ -124,7 +124,7 @@ fn check_preconditions(call: &Call, old: &Value, new: &Value) -> Result<bool, St
         let problem = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {current}");
         return Err(Status::conflict(call.resource.subject(), call.name(), problem));
     }
-    Ok(conditional)
+    Ok(())
 }
 
 /// Takes back what this request may not change, counts the generation, and checks the result.

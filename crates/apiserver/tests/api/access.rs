@@ -1,0 +1,70 @@
+use apiserver::{Admission, ApiServer, Attributes, Authorizer, Identity, Place, Review, Status};
+use serde_json::{Value, json};
+
+use crate::support::{MAPS, Server, map, server};
+
+#[tokio::test]
+async fn nobody_sees_health_and_version_only() {
+    let known = server().await;
+    let nobody = Server { client: kube::Client::new(known.server.clone(), "default"), server: known.server.clone() };
+    for path in ["/healthz", "/readyz/store", "/version"] {
+        nobody.get(path).await.expect(200);
+    }
+    for path in ["/api", "/metrics", "/openapi/v3", "/healthzz"] {
+        let refused = nobody.get(path).await.expect(403);
+        assert_eq!(refused["message"], format!("forbidden: User \"system:anonymous\" cannot get path \"{path}\""));
+    }
+    let refused = nobody.get(MAPS).await.expect(403);
+    let expected = "configmaps is forbidden: User \"system:anonymous\" cannot list resource \"configmaps\" in API group \"\" in the namespace \"default\"";
+    assert_eq!(refused["message"], expected);
+}
+
+#[tokio::test]
+async fn one_can_ask_who_one_is_and_what_one_may() {
+    let server = server().await;
+    let me = server.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})).await.expect(201);
+    assert_eq!(me["status"]["userInfo"]["username"], "kubernetes-admin");
+    let spec = json!({ "spec": { "resourceAttributes": { "verb": "get", "resource": "pods" } } });
+    let may = server.post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &spec).await.expect(201);
+    assert_eq!(may["status"]["allowed"], true);
+}
+
+struct ReadOnly;
+
+impl Authorizer for ReadOnly {
+    fn allows(&self, _who: &Identity, what: Attributes<'_>) -> bool {
+        matches!(what.verb, "get" | "list" | "watch")
+    }
+}
+
+#[tokio::test]
+async fn another_authorizer_decides_otherwise() {
+    let server = Server::on(ApiServer::builder(Place::Memory).authorizer(ReadOnly).start().await.unwrap());
+    server.get(MAPS).await.expect(200);
+    server.post(MAPS, &map("a")).await.expect(403);
+}
+
+struct Stamp;
+
+impl Admission for Stamp {
+    fn admit(&self, review: &Review<'_>, object: Option<&mut Value>, warnings: &mut Vec<String>) -> Result<(), Status> {
+        match object {
+            Some(object) => {
+                object["metadata"]["annotations"]["seen-by"] = review.identity.user.clone().into();
+                warnings.push(format!("{} was seen", review.attributes.verb));
+                Ok(())
+            }
+            None => Err(Status::denied("nothing is deleted here")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn admission_changes_warns_and_refuses() {
+    let server = Server::on(ApiServer::builder(Place::Memory).admission(Stamp).start().await.unwrap());
+    let answer = server.post(MAPS, &map("a")).await;
+    assert_eq!(answer.headers["warning"], "299 - \"create was seen\"");
+    assert_eq!(answer.expect(201)["metadata"]["annotations"]["seen-by"], "kubernetes-admin");
+    let refused = server.delete(&format!("{MAPS}/a"), &json!({})).await.expect(403);
+    assert_eq!(refused["message"], "nothing is deleted here");
+}

@@ -1,0 +1,145 @@
+//! What is on disk: it survives restarts, damage is told, and only one process has it.
+
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use apiserver::{ApiServer, OpenError, Place};
+use serde_json::json;
+
+use crate::support::{DEFINITIONS, MAPS, Server, WIDGETS, map, widget, widgets};
+
+async fn open(folder: &Path) -> Result<Server, OpenError> {
+    ApiServer::builder(Place::Folder(folder.to_owned())).start().await.map(Server::on)
+}
+
+/// Opens again what was just dropped: the writer lets go of the lock when its task has ended.
+async fn reopen(folder: &Path) -> Server {
+    loop {
+        match open(folder).await {
+            Ok(server) => return server,
+            Err(OpenError::InUse { .. }) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn everything_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = open(folder.path()).await.unwrap();
+    server.define(&widgets()).await;
+    let made = server.post(MAPS, &map("a")).await.expect(201);
+    let custom = server.post(WIDGETS, &widget("w", &json!({ "color": "blue" }))).await.expect(201);
+    server.post(MAPS, &map("gone")).await.expect(201);
+    server.delete(&format!("{MAPS}/gone"), &json!({})).await.expect(200);
+    drop(server);
+    let server = reopen(folder.path()).await;
+    assert_eq!(server.get(&format!("{MAPS}/a")).await.expect(200), made);
+    assert_eq!(server.get(&format!("{WIDGETS}/w")).await.expect(200), custom);
+    server.get(&format!("{MAPS}/gone")).await.expect(404);
+    let selected = server.get(&format!("{WIDGETS}?fieldSelector=spec.color%3Dblue")).await.expect(200);
+    assert_eq!(selected["items"].as_array().unwrap().len(), 1);
+    let number =
+        |value: &serde_json::Value| value["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let next = server.post(MAPS, &map("b")).await.expect(201);
+    assert!(number(&next) > number(&custom) + 1, "revisions only grow");
+    server.delete(&format!("{DEFINITIONS}/widgets.example.com"), &json!({})).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_second_server_on_the_same_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let _first = open(folder.path()).await.unwrap();
+    let error = open(folder.path()).await.err().unwrap().to_string();
+    assert!(error.contains(&format!("is in use by process {}", std::process::id())), "{error}");
+}
+
+#[tokio::test]
+async fn files_are_for_their_owner_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let _server = open(folder.path()).await.unwrap();
+    for name in ["objects.sqlite", "objects.sqlite-wal", "lock"] {
+        let mode = std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn damage_is_told_and_nothing_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = open(folder.path()).await.unwrap();
+    let mut marked = map("a");
+    marked["data"]["x"] = "find-me".into();
+    server.post(MAPS, &marked).await.expect(201);
+    drop(server);
+    drop(reopen(folder.path()).await);
+    let backup = folder.path().join("backup.sqlite");
+    apiserver::backup(folder.path(), &backup).unwrap();
+    let flip = |name: &str, what: &[u8], with: &[u8]| {
+        let other = tempfile::tempdir().unwrap();
+        let file = other.path().join("objects.sqlite");
+        let mut bytes = std::fs::read(&backup).unwrap();
+        let at = bytes.windows(what.len()).position(|window| window == what).unwrap_or_else(|| panic!("{name}"));
+        bytes[at..at + with.len()].copy_from_slice(with);
+        std::fs::write(&file, bytes).unwrap();
+        other
+    };
+    let error = |folder: tempfile::TempDir| async move {
+        open(folder.path()).await.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let bit = error(flip("a value", b"find-me", b"find-mf")).await;
+    assert!(
+        bit.contains("is damaged (the checksum of the configmaps \"a\" is wrong); put a backup in its place"),
+        "{bit}"
+    );
+    let header = error(flip("the header", b"SQLite format 3", b"Something other")).await;
+    assert!(header.contains("is no store of this program"), "{header}");
+    let truncated = tempfile::tempdir().unwrap();
+    let bytes = std::fs::read(&backup).unwrap();
+    std::fs::write(truncated.path().join("objects.sqlite"), &bytes[..bytes.len() / 2]).unwrap();
+    let cut = error(truncated).await;
+    assert!(cut.contains("is damaged"), "{cut}");
+    let newer = tempfile::tempdir().unwrap();
+    let file = newer.path().join("objects.sqlite");
+    std::fs::copy(&backup, &file).unwrap();
+    // The format is the user version of the header, at offset 60.
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().write_at(&9_u32.to_be_bytes(), 60).unwrap();
+    let newer = error(newer).await;
+    assert!(newer.contains("has format 9, and this program reads formats up to 1"), "{newer}");
+}
+
+/// A write that was cut off in the middle of the log is as if it never was; all before it are there.
+#[tokio::test]
+async fn a_torn_write_costs_only_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = open(folder.path()).await.unwrap();
+    for index in 0..10 {
+        server.post(MAPS, &map(&format!("m{index}"))).await.expect(201);
+    }
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["objects.sqlite", "objects.sqlite-wal"] {
+        std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    // What a crash in the middle of the next commit would leave: a part of a frame.
+    let log = copy.path().join("objects.sqlite-wal");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes.extend_from_within(32..32 + 1000);
+    std::fs::write(&log, bytes).unwrap();
+    let again = open(copy.path()).await.unwrap();
+    assert_eq!(again.get(MAPS).await.expect(200)["items"].as_array().unwrap().len(), 10);
+}
+
+#[tokio::test]
+async fn a_backup_of_a_running_server_opens() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = open(folder.path()).await.unwrap();
+    server.post(MAPS, &map("a")).await.expect(201);
+    let other = tempfile::tempdir().unwrap();
+    apiserver::backup(folder.path(), &other.path().join("objects.sqlite")).unwrap();
+    server.post(MAPS, &map("later")).await.expect(201);
+    let restored = open(other.path()).await.unwrap();
+    restored.get(&format!("{MAPS}/a")).await.expect(200);
+    restored.get(&format!("{MAPS}/later")).await.expect(404);
+    let again = apiserver::backup(folder.path(), &other.path().join("objects.sqlite"));
+    assert!(again.is_err(), "a backup never overwrites");
+}
