@@ -62,12 +62,15 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
         }
     }
     (!list.is_empty()).then(|| {
-        json!({
+        let mut value = json!({
             "kind": "APIResourceList",
-            "apiVersion": "v1",
             "groupVersion": api_version(group, version),
             "resources": list,
-        })
+        });
+        if !group.is_empty() {
+            value["apiVersion"] = "v1".into();
+        }
+        value
     })
 }
 
@@ -108,7 +111,9 @@ fn sorted(verbs: &[&str]) -> Vec<String> {
 
 /// Changes when the stored version does.
 fn storage_hash(resource: &Resource) -> String {
-    let text = format!("{}/{}/{}", resource.group, resource.storage_version, resource.kind);
+    // Both faces of events are stored as that of the core group.
+    let group = if resource.group == "events.k8s.io" { "" } else { &resource.group };
+    let text = format!("{group}/{}/{}", resource.storage_version, resource.kind);
     STANDARD.encode(&Sha256::digest(text.as_bytes())[..8])
 }
 
@@ -140,7 +145,11 @@ fn aggregated_group(registry: &Registry, group: &str) -> Value {
 }
 
 fn aggregated_resource(resource: &Resource, version: &Version) -> Value {
-    let kind = |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
+    let kind = |group: &str, version: &str, kind: &str| {
+        // Kinds of the core group are told without a version.
+        let version = if group.is_empty() { "" } else { version };
+        json!({ "group": group, "version": version, "kind": kind })
+    };
     let mut entry = json!({
         "resource": resource.plural,
         "responseKind": kind(&resource.group, &version.name, &resource.kind),

@@ -35,8 +35,6 @@ pub(crate) fn initialize(resource: &Resource, object: &mut Value, now: Timestamp
     metadata.insert("creationTimestamp".to_owned(), clock::text(now).into());
     if resource.generation {
         metadata.insert("generation".to_owned(), 1.into());
-    } else if !resource.is_custom() {
-        metadata.remove("generation");
     }
     let named = metadata.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     let prefix = metadata.get("generateName").and_then(Value::as_str).unwrap_or_default();
@@ -77,10 +75,10 @@ pub(crate) fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
         let before = list(old, "finalizers");
         let added: Vec<&str> = list(new, "finalizers").into_iter().filter(|one| !before.contains(one)).collect();
         if !added.is_empty() {
-            let quoted = serde_json::to_string(&added).unwrap_or_default();
+            let quoted: Vec<String> = added.iter().map(|one| Value::from(*one).to_string()).collect();
             let message = format!(
-                "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers {}",
-                quoted.replace("\",\"", "\", \"")
+                "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                quoted.join(", ")
             );
             errors.push(error("metadata.finalizers", Reason::Forbidden, &message));
         }
@@ -101,11 +99,10 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     for field in ["selfLink", "managedFields"] {
         metadata.remove(field);
     }
-    for field in ["uid", "creationTimestamp"] {
-        if metadata.get(field).is_none_or(|value| value.is_null() || value.as_str() == Some("")) {
-            put(metadata, field, &old["metadata"][field]);
-        }
+    if metadata.get("uid").is_none_or(|value| value.is_null() || value.as_str() == Some("")) {
+        put(metadata, "uid", &old["metadata"]["uid"]);
     }
+    put(metadata, "creationTimestamp", &old["metadata"]["creationTimestamp"]);
     // A deletion cannot be taken back or put off.
     if !old["metadata"]["deletionTimestamp"].is_null() {
         put(metadata, "deletionTimestamp", &old["metadata"]["deletionTimestamp"]);
@@ -177,14 +174,23 @@ fn validate_owners(metadata: &Value, errors: &mut Vec<FieldError>) {
     let mut controller: Option<String> = None;
     for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
         let path = "metadata.ownerReferences";
-        for (field, what) in [("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")] {
+        for (field, problem) in [
+            ("apiVersion", "version must not be empty"),
+            ("kind", "must not be empty"),
+            ("name", "must not be empty"),
+            ("uid", "must not be empty"),
+        ] {
             if owner[field].as_str().is_none_or(str::is_empty) {
-                let message = format!("Invalid value: \"\": {what} must not be empty");
-                errors.push(error(&format!("{path}.{field}"), Reason::Invalid, &message));
+                errors.push(error(&format!("{path}.{field}"), Reason::Invalid, &format!("Invalid value: \"\": {problem}")));
             }
         }
+        if owner["kind"] == "Event" && matches!(owner["apiVersion"].as_str(), Some("v1" | "events.k8s.io/v1")) {
+            let message = format!("Invalid value: {owner}: /v1, Kind=Event is disallowed from being an owner");
+            errors.push(error(path, Reason::Invalid, &message));
+        }
         if owner["controller"] == true {
-            let this = owner["name"].as_str().unwrap_or_default().to_owned();
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            let this = format!("{}/{}", text("kind"), text("name"));
             if let Some(first) = &controller {
                 let message = format!(
                     "Invalid value: {}: Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}",

@@ -61,6 +61,9 @@ pub(crate) fn subdomain(name: &str) -> Vec<String> {
 
 fn label(name: &str, message: &str, letter_first: bool) -> Vec<String> {
     let mut problems = Vec::new();
+    if !letter_first && name.contains('.') && subdomain(name).is_empty() {
+        return vec!["must not contain dots".to_owned()];
+    }
     if name.len() > 63 {
         problems.push(too_long(63));
     }
@@ -85,7 +88,7 @@ fn dns_part(part: &str, letter_first: bool) -> bool {
 }
 
 fn too_long(most: usize) -> String {
-    format!("must be no more than {most} characters")
+    format!("must be no more than {most} bytes")
 }
 
 /// What is wrong with the key of a label, an annotation or the name of a finalizer: `name` or `prefix/name`.
@@ -104,7 +107,7 @@ pub(crate) fn qualified_name(key: &str) -> Vec<String> {
         }
         _ => {
             return vec![format!(
-                "a qualified name {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
                 QUALIFIED.trim_start_matches("name part ")
             )];
         }
@@ -154,7 +157,7 @@ mod tests {
             assert_eq!(name(rule, bad).len(), 1, "{bad}");
         }
         assert!(prefix(NameRule::Label, "a-").is_empty());
-        assert_eq!(name(NameRule::Label, &"a".repeat(64)), ["must be no more than 63 characters"]);
+        assert_eq!(name(NameRule::Label, &"a".repeat(64)), ["must be no more than 63 bytes"]);
     }
 
     #[test]

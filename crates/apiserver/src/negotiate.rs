@@ -16,8 +16,10 @@ pub(crate) enum View {
     Whole,
     /// Rows and cells, for people.
     Table,
-    /// Metadata alone, of one object or of each in a list.
+    /// Metadata alone, of one object.
     Metadata,
+    /// Metadata alone, of each in a list.
+    MetadataList,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl<'a> Alternative<'a> {
 
     fn encoding(&self) -> Option<Encoding> {
         match self.media_type {
-            "application/json" | "*/*" | "application/*" => Some(Encoding::Json),
+            "application/json" | "*/*" => Some(Encoding::Json),
             "application/yaml" => Some(Encoding::Yaml),
             _ => None,
         }
@@ -85,11 +87,12 @@ pub(crate) fn objects(header: &str) -> Result<Representation, Status> {
     }
     for one in alternatives(header) {
         let Some(encoding) = one.encoding() else { continue };
-        let meta = one.parameter("g") == Some("meta.k8s.io") && matches!(one.parameter("v"), Some("v1" | "v1beta1"));
+        let meta = one.parameter("g") == Some("meta.k8s.io") && one.parameter("v") == Some("v1");
         let view = match one.parameter("as") {
             None => View::Whole,
             Some("Table") if meta => View::Table,
-            Some("PartialObjectMetadata" | "PartialObjectMetadataList") if meta => View::Metadata,
+            Some("PartialObjectMetadata") if meta => View::Metadata,
+            Some("PartialObjectMetadataList") if meta => View::MetadataList,
             Some(_) => continue,
         };
         return Ok(Representation { view, encoding });
@@ -114,7 +117,6 @@ pub(crate) fn discovery(header: &str) -> Discovery {
             one.parameter("g") == Some("apidiscovery.k8s.io") && one.parameter("as") == Some("APIGroupDiscoveryList");
         match one.parameter("v") {
             Some("v2") if aggregated => return Discovery::Aggregated("v2"),
-            Some("v2beta1") if aggregated => return Discovery::Aggregated("v2beta1"),
             _ if one.parameter("as").is_none() => return Discovery::Plain,
             _ => {}
         }

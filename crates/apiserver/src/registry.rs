@@ -85,6 +85,16 @@ impl Resource {
         self.fields.iter().position(|field| &*field.name == name)
     }
 
+    /// Whether objects are stored in another form than this version shows: its schema differs.
+    pub(crate) fn reshapes(&self, version: &str) -> bool {
+        let source = |name: &str| match self.version(name).map(|version| &version.content) {
+            Some(Content::Custom(custom)) => Some(custom.source()),
+            _ => None,
+        };
+        // A stored version that is no longer served has no schema here; then all that is known is this one's.
+        version != self.storage_version && source(version).is_some() && source(version) != source(&self.storage_version)
+    }
+
     pub(crate) fn is_custom(&self) -> bool {
         self.definition.is_some()
     }

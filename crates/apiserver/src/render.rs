@@ -25,6 +25,8 @@ pub(crate) struct Renderer {
     /// The same for metadata alone.
     metadata_head: &'static str,
     converts: bool,
+    /// Whether the version's schema is not that of the stored one.
+    reshapes: bool,
 }
 
 impl Renderer {
@@ -43,6 +45,7 @@ impl Renderer {
             item_head: item_head.into_bytes(),
             metadata_head: "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":{\"resourceVersion\":\"",
             converts,
+            reshapes: resource.reshapes(version),
             resource,
         }
     }
@@ -90,7 +93,7 @@ impl Renderer {
 
     /// Whether the stored form is not what clients of this version shall see.
     fn is_stale(&self, object: &Object) -> bool {
-        self.converts || object.revision == NOT_STORED || object.revision < self.resource.since
+        self.converts || self.reshapes || object.revision == NOT_STORED || object.revision < self.resource.since
     }
 
     /// The object as a value of this version, with type and resourceVersion.
@@ -98,13 +101,12 @@ impl Renderer {
         let mut value = object.value().map_err(Status::internal)?;
         convert::from_storage(&self.resource, &self.version, &mut value);
         self.add_type(&mut value);
-        if object.revision == NOT_STORED {
-            if let Some(metadata) = value["metadata"].as_object_mut() {
-                metadata.remove("resourceVersion");
-            }
-        } else if object.revision < self.resource.since {
-            self.set_defaults(&mut value);
+        if object.revision == NOT_STORED
+            && let Some(metadata) = value["metadata"].as_object_mut()
+        {
+            metadata.remove("resourceVersion");
         }
+        self.reshape(&mut value, object.revision);
         Ok(value)
     }
 
@@ -112,16 +114,18 @@ impl Renderer {
     pub(crate) fn stored_value(&self, object: &Object) -> Result<Value, Status> {
         let mut value = object.value().map_err(Status::internal)?;
         self.add_type(&mut value);
-        if object.revision < self.resource.since {
-            self.set_defaults(&mut value);
-        }
+        self.reshape(&mut value, object.revision);
         Ok(value)
     }
 
-    /// A definition may have gained defaults since the object was written.
-    fn set_defaults(&self, value: &mut Value) {
+    /// Shows an object as its definition has it today, in this version.
+    fn reshape(&self, value: &mut Value, revision: u64) {
         if let Some(Content::Custom(custom)) = self.resource.version(&self.version).map(|version| &version.content) {
-            custom.schema().default(value);
+            if self.reshapes {
+                custom.take_in(value);
+            } else if revision < self.resource.since {
+                custom.schema().default(value);
+            }
         }
     }
 

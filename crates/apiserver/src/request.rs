@@ -147,7 +147,7 @@ impl WriteOptions {
             "" | "Warn" => FieldValidation::Warn,
             "Strict" => FieldValidation::Strict,
             other => {
-                let supported = "supported values: \"Ignore\", \"Strict\", \"Warn\"";
+                let supported = "supported values: \"\", \"Ignore\", \"Strict\", \"Warn\"";
                 return Err(invalid_option(
                     kind,
                     "fieldValidation",
@@ -162,7 +162,6 @@ impl WriteOptions {
 /// `All`, or nothing.
 pub(crate) fn dry_run(value: &str, kind: &str) -> Result<bool, Status> {
     match value {
-        "" => Ok(false),
         "All" => Ok(true),
         other => {
             Err(invalid_option(kind, "dryRun", &format!("Unsupported value: [\"{other}\"]: supported values: \"All\"")))

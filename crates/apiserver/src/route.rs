@@ -138,8 +138,12 @@ where
     let verb = verbs::verb(request.method(), &target, &query).ok_or_else(Status::method_not_allowed)?;
     let registry = server.registry.load_full();
     check_access(server, &identity, verb, &target)?;
-    let resource = registry.get(&target.group, &target.resource).cloned().ok_or_else(Status::not_served)?;
-    let version = resource.version(&target.version).cloned().ok_or_else(Status::not_served)?;
+    let found = registry.get(&target.group, &target.resource).cloned();
+    let Some((resource, version)) = found.and_then(|found| Some((found.clone(), found.version(&target.version)?.clone()))) else {
+        // Groups that are built in know what they do not have; of others nothing is known at all.
+        return if has_built_in(&registry, &target.group, &target.version) { Err(Status::not_served()) } else { Ok(missing()) };
+    };
+    check_name(&target)?;
     if target.namespace.is_some() != resource.namespaced && (target.namespace.is_some() || target.name.is_some()) {
         return Err(Status::not_served());
     }
@@ -176,6 +180,22 @@ where
     let answered = verbs::run(call, verb).await;
     drop(place);
     answered
+}
+
+fn has_built_in(registry: &crate::registry::Registry, group: &str, version: &str) -> bool {
+    registry.resources().any(|one| one.group == group && !one.is_custom() && one.version(version).is_some())
+}
+
+/// A name that can be part of no path is no name.
+fn check_name(target: &Target) -> Result<(), Status> {
+    let name = target.name.as_deref().unwrap_or_default();
+    if name.contains('/') {
+        return Err(Status::not_served());
+    }
+    if name.contains('%') {
+        return Err(Status::bad_request(format!("Name parameter invalid: \"{name}\": may not contain '%'")));
+    }
+    Ok(())
 }
 
 fn scope(target: &Target) -> &'static str {
@@ -245,6 +265,7 @@ fn page<B>(server: &Inner, path: &str, request: Request<B>) -> Result<Response<B
         ["healthz" | "livez" | "readyz", checks @ ..] => health(server, parts[0], checks, &query),
         ["metrics"] => Ok(metrics(server)),
         [root @ ("api" | "apis")] => Ok(discovered(server, *root == "api", &accept)),
+        ["api", version] if *version != "v1" => Err(Status::not_served()),
         ["api", "v1"] => {
             discovery::resources(&registry, "", "v1").map(|value| document(&value)).ok_or_else(Status::not_served)
         }

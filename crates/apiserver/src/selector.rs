@@ -166,7 +166,7 @@ impl Parser {
                 self.at += 1;
                 let bound = self.word();
                 let bound = bound.parse().map_err(|_| {
-                    format!("values[0][{key}]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer")
+                    format!("unable to parse requirement: values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer")
                 })?;
                 if sign == ">" { Operator::Greater(bound) } else { Operator::Less(bound) }
             }
@@ -227,14 +227,14 @@ impl Parser {
 fn check_key(key: &str) -> Result<(), String> {
     match crate::names::qualified_name(key).as_slice() {
         [] => Ok(()),
-        problems => Err(format!("key: Invalid value: \"{key}\": {}", problems.join("; "))),
+        problems => Err(format!("unable to parse requirement: key: Invalid value: \"{key}\": {}", problems.join("; "))),
     }
 }
 
 fn check_value(key: &str, value: &str) -> Result<(), String> {
     match crate::names::label_value(value).as_slice() {
         [] => Ok(()),
-        problems => Err(format!("values[0][{key}]: Invalid value: \"{value}\": {}", problems.join("; "))),
+        problems => Err(format!("unable to parse requirement: values[0][{key}]: Invalid value: \"{value}\": {}", problems.join("; "))),
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Status {
     details: Map<String, Value>,
     /// Seconds after which a retry makes sense.
     pub retry_after: Option<u32>,
+    /// Kubernetes writes `details: {}` where its router refuses, and leaves it out elsewhere.
+    empty_details: bool,
     /// How to go on with a list whose moment is forgotten.
     pub(crate) metadata_continue: Option<String>,
 }
@@ -50,7 +52,7 @@ impl Subject<'_> {
 
 impl Status {
     pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new(), retry_after: None, metadata_continue: None }
+        Self { code, reason, message: message.into(), details: Map::new(), retry_after: None, empty_details: false, metadata_continue: None }
     }
 
     /// Refuses a write for a reason of one's own; for whoever has a say in admission.
@@ -69,12 +71,13 @@ impl Status {
     }
 
     pub(crate) fn not_served() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+        let message = "the server could not find the requested resource";
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).with_empty_details()
     }
 
     pub(crate) fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).with_empty_details()
     }
 
     pub(crate) fn not_acceptable(accepted: &[&str]) -> Self {
@@ -168,9 +171,8 @@ impl Status {
         self
     }
 
-    pub(crate) fn about_object(self, subject: Subject<'_>, name: &str) -> Self {
-        let details = subject.details(name, subject.resource);
-        self.about(details)
+    pub(crate) fn with_empty_details(self) -> Self {
+        Self { empty_details: true, ..self }
     }
 
     pub(crate) fn with_cause(mut self, reason: &str, message: &str) -> Self {
@@ -202,15 +204,10 @@ impl Status {
         if let Some(token) = &self.metadata_continue {
             status["metadata"] = json!({ "continue": token });
         }
-        if !details.is_empty() || self.has_empty_details() {
+        if !details.is_empty() || self.empty_details {
             status["details"] = details.into();
         }
         status
-    }
-
-    /// Kubernetes writes `details: {}` for these and leaves it out for the others.
-    fn has_empty_details(&self) -> bool {
-        matches!(self.reason, "MethodNotAllowed") || (self.reason == "NotFound" && self.details.is_empty())
     }
 
     pub(crate) fn to_bytes(&self) -> Bytes {

@@ -13,8 +13,6 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use structural::{FieldError, Reason};
 
-pub(crate) use namespace::TERMINATING_MESSAGE;
-
 /// How a kind's objects come into being, change and go.
 ///
 /// Objects are complete (defaults set) and have the form of the stored version.

@@ -29,7 +29,10 @@ impl Include {
             "" | "Metadata" => Ok(Self::Metadata),
             "None" => Ok(Self::Nothing),
             "Object" => Ok(Self::Object),
-            other => Err(Status::bad_request(format!("unrecognized includeObject value: \"{other}\""))),
+            other => Err(Status::bad_request(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"{other}\": must be 'Metadata', \
+                 'Object', 'None', or empty"
+            ))),
         }
     }
 }
@@ -69,7 +72,8 @@ impl Tables {
     /// The table of some objects.
     pub(crate) fn document(&self, objects: &[&Object], revision: &str) -> Result<Value, Status> {
         let rows = objects.iter().map(|object| self.row(object)).collect::<Result<Vec<_>, _>>()?;
-        let columns = if self.shows_columns { self.definitions() } else { Vec::new() };
+        let columns = if self.shows_columns { self.definitions().into() } else { Value::Null };
+        let rows = if rows.is_empty() { Value::Null } else { rows.into() };
         let mut metadata = json!({});
         if !revision.is_empty() {
             metadata["resourceVersion"] = revision.into();

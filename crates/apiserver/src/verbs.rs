@@ -69,7 +69,9 @@ pub(crate) async fn run(mut call: Call, verb: &'static str) -> Result<Response<B
         call.warnings.push(warning);
     }
     if let Some(sub) = call.target.subresource.clone() {
-        let known = call.version.subresources.iter().find(|one| one.name == sub).ok_or_else(Status::not_served)?;
+        let known = call.version.subresources.iter().find(|one| one.name == sub);
+        let unknown = || if call.resource.is_custom() { call.not_found() } else { Status::not_served() };
+        let known = known.ok_or_else(unknown)?;
         if !known.verbs.contains(&verb) {
             return Err(Status::method_not_allowed());
         }
@@ -184,6 +186,9 @@ impl Call {
         match self.representation.view {
             View::Whole => renderer.object(&mut out, object)?,
             View::Metadata => renderer.metadata(&mut out, object),
+            View::MetadataList => {
+                return Err(not_shown("you requested PartialObjectMetadataList, but the requested object is not a list"));
+            }
             View::Table => {
                 let include = crate::table::Include::parse(self.query.get("includeObject"))?;
                 let table = crate::table::Tables::new(renderer, include, self.server.clock.now());
@@ -219,6 +224,11 @@ impl Call {
     fn add_warnings(&self, headers: &mut HeaderMap) {
         add_warnings(headers, &self.warnings);
     }
+}
+
+/// A form that the answer cannot take.
+fn not_shown(message: &str) -> Status {
+    Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
 }
 
 /// `Warning: 299 - "text"`, bounded in count and length as clients expect.

@@ -20,7 +20,14 @@ pub(super) fn apply(name: &str, object: &mut Object) {
         }
         "batch.v1.JobSpec" => job(object),
         "core.v1.Container" | "core.v1.EphemeralContainer" => image_pull_policy(object),
-        "core.v1.Pod" => requests_from_limits(object),
+        "batch.v1.Job" | "core.v1.ReplicationController" => labels_from_template(object),
+        "core.v1.Event" => event(object),
+        "core.v1.Pod" => {
+            requests_from_limits(object);
+            if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+                set(spec, "enableServiceLinks", true.into());
+            }
+        }
         "core.v1.PodSpec" if object.get("hostNetwork") == Some(&Value::Bool(true)) => host_ports(object),
         "core.v1.ServicePort" => {
             if let Some(port) = object.get("port").cloned() {
@@ -54,6 +61,23 @@ fn set_if_blank(object: &mut Object, field: &str, value: &str) {
     let slot = object.entry(field).or_insert(Value::Null);
     if slot.as_str().is_none_or(str::is_empty) {
         *slot = value.into();
+    }
+}
+
+/// What Go writes of an event even when it is not set.
+fn event(object: &mut Object) {
+    for field in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+        set(object, field, Value::Null);
+    }
+    for field in ["reportingComponent", "reportingInstance"] {
+        set(object, field, "".into());
+    }
+}
+
+fn labels_from_template(object: &mut Object) {
+    let labels = object.get("spec").and_then(|spec| spec.pointer("/template/metadata/labels")).cloned();
+    if let (Some(labels), Some(metadata)) = (labels, object.get_mut("metadata").and_then(Value::as_object_mut)) {
+        set(metadata, "labels", labels);
     }
 }
 

@@ -30,6 +30,8 @@ struct Decoder {
 
 enum Step {
     Field(String),
+    /// Of a map.
+    Key(String),
     Index(usize),
 }
 
@@ -39,7 +41,7 @@ impl Decoder {
             (Shape::Struct(id), Value::Object(map)) => return self.object(facts().get(*id), map),
             (Shape::Map(inner), Value::Object(map)) => {
                 for (key, value) in map.iter_mut() {
-                    self.path.push(Step::Field(key.clone()));
+                    self.path.push(Step::Key(key.clone()));
                     if value.is_null() {
                         *value = zero(inner);
                     }
@@ -75,7 +77,8 @@ impl Decoder {
                 true
             }
             (Shape::Quantity, Value::String(text)) => return quantity(text),
-            (Shape::Time | Shape::MicroTime, Value::String(text)) => return time(text),
+            (Shape::Time, Value::String(text)) => return time(text, "\\\"", "2006-01-02T15:04:05Z07:00"),
+            (Shape::MicroTime, Value::String(text)) => return time(text, "", "2006-01-02T15:04:05.000000Z07:00"),
             _ => false,
         };
         if fits { Ok(()) } else { Err(self.mismatch(shape, value, owner)) }
@@ -153,8 +156,8 @@ impl Decoder {
         let mut out = String::new();
         for step in &self.path {
             match step {
-                Step::Field(name) if out.is_empty() => out.push_str(name),
-                Step::Field(name) => {
+                Step::Field(name) | Step::Key(name) if out.is_empty() => out.push_str(name),
+                Step::Field(name) | Step::Key(name) => {
                     out.push('.');
                     out.push_str(name);
                 }
@@ -164,11 +167,11 @@ impl Decoder {
         out
     }
 
-    /// As Go's decoder names a place: fields alone.
+    /// As Go's decoder names a place: by its fields, without keys and indexes.
     fn names(&self) -> String {
         let names = self.path.iter().filter_map(|step| match step {
             Step::Field(name) => Some(name.as_str()),
-            Step::Index(_) => None,
+            Step::Key(_) | Step::Index(_) => None,
         });
         names.collect::<Vec<_>>().join(".")
     }
@@ -218,11 +221,12 @@ fn quantity(text: &str) -> Result<(), String> {
     if known || exponent { Ok(()) } else { Err("unable to parse quantity's suffix".to_owned()) }
 }
 
-fn time(text: &str) -> Result<(), String> {
+/// `mark` is what Go has around both texts inside their quotes.
+fn time(text: &str, mark: &str, layout: &str) -> Result<(), String> {
     match text.parse::<jiff::Timestamp>() {
         Ok(_) => Ok(()),
         Err(_) => Err(format!(
-            "parsing time \"\\\"{text}\\\"\" as \"\\\"2006-01-02T15:04:05Z07:00\\\"\": cannot parse \"{text}\" as \"2006\""
+            "parsing time \"{mark}{text}{mark}\" as \"{mark}{layout}{mark}\": cannot parse \"{text}\" as \"2006\""
         )),
     }
 }

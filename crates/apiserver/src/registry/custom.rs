@@ -33,6 +33,12 @@ impl Custom {
     pub(crate) fn source(&self) -> &Value {
         &self.source
     }
+
+    /// Makes an object of another version one of this: what the schema does not know goes, what it sets comes.
+    pub(crate) fn take_in(&self, object: &mut Value) {
+        self.schema().prune(object);
+        self.schema().default(object);
+    }
 }
 
 /// A column that `kubectl get` shows.
@@ -153,9 +159,10 @@ impl Resource {
         // All versions convert by their name alone, so the fields of the stored one serve all.
         let selectable = storage.map_or(&[][..], |version| &version.selectable_fields);
         let fields = selectable.iter().map(|field| FieldPath::new(&field.json_path)).collect();
-        let mut versions: Vec<Version> =
-            spec.versions.into_iter().filter(|one| one.served).map(|one| version(one, &spec.group, &names)).collect();
-        versions.sort_by(|a, b| priority(&b.name).cmp(&priority(&a.name)));
+        let mut served: Vec<Served> = spec.versions.into_iter().filter(|one| one.served).collect();
+        served.sort_by(|a, b| priority(&b.name).cmp(&priority(&a.name)));
+        let better = served.iter().find(|one| !one.deprecated).map(|one| one.name.clone());
+        let versions = served.into_iter().map(|one| version(one, &spec.group, &names, better.as_deref())).collect();
         Ok(Self {
             table: table_name(&spec.group, &names.plural),
             group: spec.group,
@@ -180,7 +187,7 @@ impl Resource {
     }
 }
 
-fn version(served: Served, group: &str, names: &Names) -> Version {
+fn version(served: Served, group: &str, names: &Names, better: Option<&str>) -> Version {
     let Served { name, deprecated, deprecation_warning, schema, subresources, additional_printer_columns, .. } = served;
     let mut list = Vec::new();
     let mut sub = |name: &str, kind: &str, of| {
@@ -192,7 +199,9 @@ fn version(served: Served, group: &str, names: &Names) -> Version {
     if subresources.scale.is_some() {
         sub("scale", "Scale", Some(("autoscaling".to_owned(), "v1".to_owned())));
     }
-    let warning = deprecation_warning.unwrap_or_else(|| format!("{group}/{name} {} is deprecated", names.kind));
+    let instead = better.map(|better| format!("; use {group}/{better} {}", names.kind)).unwrap_or_default();
+    let usual = || format!("{group}/{name} {} is deprecated{instead}", names.kind);
+    let warning = deprecation_warning.unwrap_or_else(usual);
     let custom = Custom {
         source: schema.map_or_else(|| serde_json::json!({ "type": "object" }), |holder| holder.schema),
         schema: OnceLock::new(),

@@ -1,12 +1,9 @@
 //! Namespaces: held by the finalizers of their spec until whoever empties them is done.
 
 use serde_json::{Value, json};
+use structural::{FieldError, Reason};
 
 use super::{Strategy, member};
-
-/// What a second deletion is told.
-pub(crate) const TERMINATING_MESSAGE: &str = "The system is ensuring all content is removed from this namespace.  Upon \
-     completion, this namespace will automatically be purged by the system.";
 
 pub(super) struct Namespace;
 
@@ -36,6 +33,20 @@ impl Strategy for Namespace {
             spec.remove("finalizers");
         }
         label(new);
+    }
+
+    fn validate_update(&self, _old: &Value, new: &Value, subresource: Option<&str>) -> Vec<FieldError> {
+        if subresource != Some("finalize") {
+            return Vec::new();
+        }
+        let names = new["spec"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let bad = names.enumerate().filter(|(_, name)| !name.contains('/') && *name != "kubernetes");
+        bad.map(|(index, name)| FieldError {
+            field: format!("spec.finalizers[{index}]"),
+            reason: Reason::Invalid,
+            message: format!("Invalid value: \"{name}\": name is neither a standard finalizer name nor is it fully qualified"),
+        })
+        .collect()
     }
 
     fn deleting(&self, object: &mut Value) {

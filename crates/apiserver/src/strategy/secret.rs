@@ -2,8 +2,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
-use structural::FieldError;
+use serde_json::{Map, Value, json};
+use structural::{FieldError, Reason};
 
 use super::{Strategy, forbidden, immutable, member};
 
@@ -18,8 +18,12 @@ impl Strategy for Secret {
         fold_strings(new);
     }
 
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        keys(object, &["data"]).into_iter().chain(size(object, &["data"], "data")).collect()
+    }
+
     fn validate_update(&self, old: &Value, new: &Value, _subresource: Option<&str>) -> Vec<FieldError> {
-        let mut errors = Vec::new();
+        let mut errors = self.validate_create(new);
         if old["type"] != new["type"] {
             errors.push(immutable("type", &new["type"]));
         }
@@ -31,9 +35,52 @@ impl Strategy for Secret {
 pub(super) struct ConfigMap;
 
 impl Strategy for ConfigMap {
-    fn validate_update(&self, old: &Value, new: &Value, _subresource: Option<&str>) -> Vec<FieldError> {
-        kept(old, new, &["data", "binaryData"])
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        let mut errors = keys(object, &["data", "binaryData"]);
+        for key in object["data"].as_object().into_iter().flat_map(Map::keys) {
+            if object["binaryData"].get(key).is_some() {
+                let message = format!("Invalid value: \"{key}\": duplicate of key present in binaryData");
+                errors.push(FieldError { field: format!("data[{key}]"), reason: Reason::Invalid, message });
+            }
+        }
+        errors.extend(size(object, &["data", "binaryData"], "[]"));
+        errors
     }
+
+    fn validate_update(&self, old: &Value, new: &Value, _subresource: Option<&str>) -> Vec<FieldError> {
+        let mut errors = self.validate_create(new);
+        errors.extend(kept(old, new, &["data", "binaryData"]));
+        errors
+    }
+}
+
+/// What all values together may weigh.
+const MOST_BYTES: usize = 1 << 20;
+
+fn size(object: &Value, fields: &[&str], told_as: &str) -> Option<FieldError> {
+    let values = fields.iter().flat_map(|field| object[*field].as_object().into_iter().flat_map(Map::values));
+    let bytes: usize = values.filter_map(Value::as_str).map(str::len).sum();
+    (bytes > MOST_BYTES).then(|| FieldError {
+        field: told_as.to_owned(),
+        reason: Reason::TooLong,
+        message: format!("Too long: may not be more than {MOST_BYTES} bytes"),
+    })
+}
+
+fn keys(object: &Value, fields: &[&str]) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for field in fields {
+        for key in object[*field].as_object().into_iter().flat_map(Map::keys) {
+            if key.is_empty() || !key.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+                let message = format!(
+                    "Invalid value: \"{key}\": a valid config key must consist of alphanumeric characters, '-', '_' or \
+                     '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+                );
+                errors.push(FieldError { field: format!("{field}[{key}]"), reason: Reason::Invalid, message });
+            }
+        }
+    }
+    errors
 }
 
 /// `stringData` is for writing only: it ends up in `data`.

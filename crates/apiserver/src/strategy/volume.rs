@@ -46,7 +46,8 @@ pub(super) struct Volume;
 
 impl Strategy for Volume {
     fn prepare_create(&self, object: &mut Value) {
-        object["status"] = json!({ "phase": "Pending" });
+        let now = object["metadata"]["creationTimestamp"].clone();
+        object["status"] = json!({ "phase": "Pending", "lastPhaseTransitionTime": now });
         protect(object, "kubernetes.io/pv-protection");
     }
 

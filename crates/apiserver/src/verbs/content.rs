@@ -2,6 +2,7 @@
 
 use http::header;
 use serde_json::Value;
+use structural::{FieldError, Reason};
 
 use super::Call;
 use crate::convert;
@@ -9,7 +10,7 @@ use crate::facts;
 use crate::json::{self, Document};
 use crate::registry::{Content, api_version};
 use crate::request::FieldValidation;
-use crate::status::Status;
+use crate::status::{Status, Subject};
 
 const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
 
@@ -40,9 +41,12 @@ impl Call {
     }
 
     /// The type in the body must be that of the path; left out, it is taken from there.
-    fn check_type(&self, value: &mut Value) -> Result<(), Status> {
+    pub(super) fn check_type(&self, value: &mut Value) -> Result<(), Status> {
         let kind = &self.resource.kind;
         let expected = api_version(&self.resource.group, &self.version.name);
+        if value.is_null() && !self.resource.is_custom() {
+            *value = Value::Object(serde_json::Map::new());
+        }
         let Some(map) = value.as_object_mut() else {
             let what = match value {
                 Value::Array(_) => "array",
@@ -66,6 +70,11 @@ impl Call {
                     return Err(Status::bad_request(format!("Object '{name}' is missing in '{text}'")));
                 }
                 map.insert(field.to_owned(), expected.into());
+            } else if found != expected && self.resource.is_custom() {
+                let kind = map.get("kind").and_then(Value::as_str).unwrap_or_default();
+                let subject = Subject { group: &self.resource.group, resource: "", kind };
+                let name = map.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
+                return Err(Status::invalid(subject, name, &[other_type(field, found, expected)]));
             } else if found != expected && field == "apiVersion" {
                 return Err(Status::bad_request(format!(
                     "the API version in the data ({found}) does not match the expected API version ({expected})"
@@ -118,6 +127,24 @@ impl Call {
         }
         convert::to_storage(&self.resource, &self.version.name, &mut value);
         Ok(value)
+    }
+}
+
+fn other_type(field: &str, found: &str, expected: &str) -> FieldError {
+    let message = format!("Invalid value: \"{found}\": must be {expected}");
+    FieldError { field: field.to_owned(), reason: Reason::Invalid, message }
+}
+
+impl Call {
+    /// What is stored has the form of the stored version, whichever it came in.
+    pub(super) fn reshape_for_storage(&self, object: &mut Value) {
+        if !self.resource.reshapes(&self.version.name) {
+            return;
+        }
+        let stored = self.resource.version(&self.resource.storage_version).map(|version| &version.content);
+        if let Some(Content::Custom(custom)) = stored {
+            custom.take_in(object);
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
 
 /// Makes an object of the call's kind.
 pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions) -> Result<Response<Body>, Status> {
-    check_namespace(call, &object)?;
+    super::update::check_namespace(call, &object)?;
     let generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
     if !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
@@ -41,6 +41,10 @@ pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions
         let (name, draft) = prepare(call, object.clone(), options)?;
         if options.dry_run {
             let snapshot = call.server.store.snapshot();
+            let namespace = Key::new("", call.namespace());
+            if call.resource.namespaced && snapshot.get("namespaces", &namespace).is_none() {
+                return Err(call.refusal(WriteError::NoNamespace, &name));
+            }
             if snapshot.get(&call.resource.table, &Key::new(call.namespace(), &name)).is_some() {
                 return Err(Status::already_exists(call.resource.subject(), &name));
             }
@@ -61,16 +65,6 @@ pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions
     }
 }
 
-/// The namespace in the body must be that of the path.
-fn check_namespace(call: &Call, object: &Value) -> Result<(), Status> {
-    let given = meta::text(object, "namespace");
-    if !given.is_empty() && given != call.namespace() {
-        let message = "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(Status::bad_request(message));
-    }
-    Ok(())
-}
-
 /// Names the object, sets what the server sets, and checks it.
 fn prepare(call: &mut Call, mut object: Value, options: WriteOptions) -> Result<(String, Draft), Status> {
     let resource = call.resource.clone();
@@ -89,6 +83,7 @@ fn prepare(call: &mut Call, mut object: Value, options: WriteOptions) -> Result<
     if !errors.is_empty() {
         return Err(Status::invalid(resource.subject(), &name, &errors));
     }
+    call.reshape_for_storage(&mut object);
     let draft = Draft::new(&object, &resource.fields).map_err(Status::internal)?;
     Ok((name, draft))
 }

@@ -17,9 +17,10 @@ use crate::request;
 use crate::server::Inner;
 use crate::status::{self, Status};
 use crate::store::{Draft, Expect, Key, Object, Write, WriteError};
-use crate::strategy::TERMINATING_MESSAGE;
 
 const ATTEMPTS: usize = 20;
+/// Without these there is no cluster.
+const PERMANENT: [&str; 3] = ["default", "kube-public", "kube-system"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
@@ -83,7 +84,7 @@ impl Options {
             }
             (Some(policy), None) if !matches!(policy.as_str(), "Background" | "Foreground" | "Orphan") => {
                 format!(
-                    "Unsupported value: \"{policy}\": supported values: \"Background\", \"Foreground\", \"Orphan\", \"nil\""
+                    "Unsupported value: \"{policy}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
                 )
             }
             _ => return Ok(()),
@@ -178,7 +179,8 @@ pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome
             in_living_namespace: false,
         };
         match call.server.store.write(write).await {
-            Ok(object) => return Ok(if gone { Outcome::Gone(object) } else { Outcome::Marked(object) }),
+            Ok(object) if gone => return Ok(Outcome::Gone(last(call, &object, &new)?)),
+            Ok(object) => return Ok(Outcome::Marked(object)),
             // Preconditions are looked at again, on what is there now.
             Err(WriteError::Changed) => {}
             Err(error) => return Err(call.refusal(error, &name)),
@@ -187,24 +189,37 @@ pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome
     Err(Status::conflict(call.resource.subject(), call.name(), "it changes too often; please try again"))
 }
 
+/// What is shown of an object that is gone: kinds with a grace period show how it ended.
+fn last(call: &Call, gone: &Arc<Object>, marked: &Value) -> Result<Arc<Object>, Status> {
+    if call.resource.strategy.grace_period(marked, None).is_none() {
+        return Ok(gone.clone());
+    }
+    let draft = Draft::new(marked, &call.resource.fields).map_err(Status::internal)?;
+    Ok(Arc::new(Object { revision: gone.revision, draft }))
+}
+
 fn check(call: &Call, old: &Value, options: &Options) -> Result<(), Status> {
     let subject = call.resource.subject();
-    let failed = |what: &str, given: &str, found: &str| {
-        let problem = format!("Precondition failed: {what} in precondition: {given}, {what} in object meta: {found}");
+    let failed = |what: &str, given: &str, found: &str, perhaps: &str| {
+        let problem = format!(
+            "the {what} in the precondition ({given}) does not match the {what} in record ({found}). The object might \
+             have been {perhaps}"
+        );
+        // Here Kubernetes names the kind, not the resource.
+        let subject = status::Subject { group: "", resource: subject.kind, kind: subject.kind };
         Status::conflict(subject, call.name(), problem)
     };
     let preconditions = options.preconditions.clone().unwrap_or_default();
     if let Some(uid) = preconditions.uid.as_deref().filter(|uid| *uid != meta::text(old, "uid")) {
-        return Err(failed("UID", uid, meta::text(old, "uid")));
+        return Err(failed("UID", uid, meta::text(old, "uid"), "deleted and then recreated"));
     }
     if let Some(version) = preconditions.resource_version.as_deref()
         && version != meta::text(old, "resourceVersion")
     {
-        return Err(failed("ResourceVersion", version, meta::text(old, "resourceVersion")));
+        return Err(failed("ResourceVersion", version, meta::text(old, "resourceVersion"), "modified"));
     }
-    let marked = !old["metadata"]["deletionTimestamp"].is_null();
-    if marked && &*call.resource.table == "namespaces" {
-        return Err(Status::conflict(subject, call.name(), TERMINATING_MESSAGE));
+    if &*call.resource.table == "namespaces" && PERMANENT.contains(&call.name()) {
+        return Err(Status::forbidden(subject, call.name(), "this namespace may not be deleted"));
     }
     Ok(())
 }
@@ -277,13 +292,17 @@ pub(super) async fn collection(mut call: Call) -> Result<Response<Body>, Status>
     let selection = Selection::of(&call)?;
     let snapshot = call.server.store.snapshot();
     let objects = snapshot.objects(&call.resource.table);
-    let keys: Vec<Key> =
-        objects.iter().filter(|(key, object)| selection.matches(key, object)).map(|(key, _)| key.clone()).collect();
+    let found: Vec<(Key, Arc<Object>)> = objects
+        .iter()
+        .filter(|(key, object)| selection.matches(key, object))
+        .map(|(key, object)| (key.clone(), object.clone()))
+        .collect();
     let mut items = Vec::new();
-    for key in keys {
+    for (key, object) in found {
         call.target.name = Some(key.name.to_string());
         match delete(&mut call, &options).await {
-            Ok(Outcome::Gone(object) | Outcome::Marked(object)) => {
+            Ok(_) => {
+                // As they were found.
                 let mut value = call.renderer().value(&object)?;
                 if !call.resource.is_custom()
                     && let Some(map) = value.as_object_mut()

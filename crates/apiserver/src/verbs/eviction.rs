@@ -47,7 +47,8 @@ pub(super) async fn bind(mut call: Call) -> Result<Response<Body>, Status> {
 }
 
 fn assign(call: &Call, old: &Value, binding: &Value, node: &str, now: jiff::Timestamp) -> Result<Value, Status> {
-    let refused = |problem: String| Err(Status::conflict(call.resource.subject(), call.name(), problem));
+    let subject = crate::status::Subject { resource: "pods/binding", ..call.resource.subject() };
+    let refused = |problem: String| Err(Status::conflict(subject, call.name(), problem));
     if let Some(uid) =
         binding["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty() && *uid != meta::text(old, "uid"))
     {
@@ -76,8 +77,7 @@ fn assign(call: &Call, old: &Value, binding: &Value, node: &str, now: jiff::Time
     if let Some(scheduled) = scheduled.as_object_mut() {
         scheduled.remove("reason");
         scheduled.remove("message");
-        let generation = pod["metadata"]["generation"].clone();
-        scheduled.insert("observedGeneration".to_owned(), generation);
+        scheduled.insert("lastProbeTime".to_owned(), Value::Null);
     }
     let mut others: Vec<Value> = pod["status"]["conditions"].as_array().into_iter().flatten().cloned().collect();
     others.retain(|one| one["type"] != "PodScheduled");
@@ -89,6 +89,10 @@ fn assign(call: &Call, old: &Value, binding: &Value, node: &str, now: jiff::Time
 /// POST of an `Eviction`: a deletion that a disruption budget may refuse.
 pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
     let eviction = call.document()?.value;
+    let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
+    if !named.is_empty() && named != call.name() {
+        return Err(Status::bad_request("name in URL does not match name in Eviction object"));
+    }
     let options =
         Options::from_value(&eviction["deleteOptions"].as_object().map_or(json!({}), |map| map.clone().into()))?;
     let pod = call.renderer().stored_value(&*call.current()?)?;

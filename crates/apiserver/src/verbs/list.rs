@@ -25,9 +25,13 @@ const PIECE: usize = 64 << 10;
 
 pub(super) fn run(call: &Call) -> Result<Response<Body>, Status> {
     let selection = Selection::of(call)?;
+    call.query.number("timeoutSeconds")?;
     let page = Page::of(&call.query)?;
     let found = Moment::of(call, &page)?.select(&selection, &page)?;
     match (call.representation.view, call.representation.encoding) {
+        (View::Metadata, _) => {
+            Err(super::not_shown("you requested PartialObjectMetadata, but the requested object is a list"))
+        }
         (View::Table, _) => table(call, &found),
         (_, Encoding::Yaml) => Ok(call.respond(StatusCode::OK, whole(call, &found)?)),
         (_, Encoding::Json) => stream_out(call, found),
@@ -119,7 +123,7 @@ fn invalid_match(matching: &str, asked: Option<u64>) -> Status {
         ),
         ("Exact", Some(_)) => (
             structural::Reason::Forbidden,
-            "Forbidden: resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"".to_owned(),
+            "Forbidden: resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"".to_owned(),
         ),
         (other, _) => (
             structural::Reason::NotSupported,
@@ -135,7 +139,7 @@ fn encode(token: &Token) -> Result<String, Status> {
 }
 
 fn decode(text: &str) -> Result<Token, Status> {
-    let invalid = |why: &str| Status::bad_request(format!("continue key is not valid: {why}"));
+    let invalid = |why: &str| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| invalid(&error.to_string()))?;
     let token: Token = serde_json::from_slice(&bytes).map_err(|error| invalid(&error.to_string()))?;
     if token.version == TOKEN_VERSION {
@@ -257,10 +261,15 @@ impl Moment {
 
 fn head(call: &Call, found: &Found) -> Result<Vec<u8>, Status> {
     let (kind, api_version) = match call.representation.view {
-        View::Metadata => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+        View::MetadataList => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
         _ => (call.resource.list_kind.clone(), call.renderer().api_version()),
     };
-    let metadata = serde_json::to_string(&found.metadata()).map_err(Status::internal)?;
+    let mut metadata = found.metadata();
+    if call.resource.is_custom() && found.next.is_none() {
+        // As lists of custom objects have always said that there is no more.
+        metadata["continue"] = "".into();
+    }
+    let metadata = serde_json::to_string(&metadata).map_err(Status::internal)?;
     Ok(format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[")
         .into_bytes())
 }
@@ -271,7 +280,7 @@ fn write(renderer: &Renderer, view: View, first: bool, object: &Object, out: &mu
         out.push(b',');
     }
     match view {
-        View::Metadata => {
+        View::MetadataList => {
             renderer.metadata(out, object);
             Ok(())
         }

@@ -4,6 +4,7 @@ mod strategic;
 
 use http::{Response, StatusCode};
 use serde_json::Value;
+use structural::{FieldError, Reason};
 
 use super::{Call, update};
 use crate::body::Body;
@@ -12,13 +13,15 @@ use crate::facts::TypeId;
 use crate::json::{self, Document};
 use crate::registry::Content;
 use crate::request::WriteOptions;
-use crate::status::Status;
+use crate::status::{Status, Subject};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// A JSON patch of more operations is refused: each may copy the whole object.
 const MOST_OPERATIONS: usize = 10_000;
+
+const LONGEST_MANAGER: usize = 128;
 
 /// A patch that was read.
 pub(super) enum Patch {
@@ -30,31 +33,48 @@ pub(super) enum Patch {
 pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
     let patch = Patch::read(&call)?;
     let options = WriteOptions::parse(&call.query, "PatchOptions")?;
+    check_options(&call)?;
     let changed = update::change(&mut call, options, |call, old| {
         let mut object = old.clone();
         convert::from_storage(&call.resource, &call.version.name, &mut object);
-        let duplicates = patch.apply(call, &mut object)?;
-        check(call, &object)?;
-        call.fit(object, duplicates, options.validation)
+        let duplicates = patch.apply(&mut object)?;
+        check(call, old, &mut object)?;
+        update::check_namespace(call, &object)?;
+        call.fit(object, duplicates, options.validation).map_err(|status| in_patch(&status))
     });
     let object = changed.await?;
     call.answer(StatusCode::OK, &object)
+}
+
+/// Options of apply have no meaning here.
+fn check_options(call: &Call) -> Result<(), Status> {
+    let invalid = |field: &str, reason: Reason, message: &str| {
+        let error = FieldError { field: field.to_owned(), reason, message: message.to_owned() };
+        Err(Status::invalid(Subject { group: "meta.k8s.io", resource: "", kind: "PatchOptions" }, "", &[error]))
+    };
+    if call.query.get("fieldManager").is_some_and(|name| name.len() > LONGEST_MANAGER) {
+        return invalid("fieldManager", Reason::TooLong, "Too long: may not be more than 128 bytes");
+    }
+    if call.query.get("force").is_some() {
+        return invalid("force", Reason::Forbidden, "Forbidden: may not be specified for non-apply patch");
+    }
+    Ok(())
 }
 
 impl Patch {
     pub(super) fn read(call: &Call) -> Result<Self, Status> {
         match call.content_type() {
             JSON => {
-                let patch: json_patch::Patch = serde_json::from_slice(&call.body)
+                let operations: Vec<Value> = serde_json::from_slice(&call.body)
                     .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
-                if patch.0.len() > MOST_OPERATIONS {
-                    let message = format!(
-                        "The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
-                        patch.0.len()
-                    );
+                if operations.len() > MOST_OPERATIONS {
+                    let count = operations.len();
+                    let message =
+                        format!("The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {count}");
                     return Err(Status::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message));
                 }
-                Ok(Self::Json(patch))
+                let read = operations.into_iter().map(serde_json::from_value).collect::<Result<Vec<_>, _>>();
+                read.map(|read| Self::Json(json_patch::Patch(read))).map_err(|error| unprocessable(&error.to_string()))
             }
             kind @ (MERGE | STRATEGIC) => {
                 let built_in = match &call.version.content {
@@ -74,16 +94,19 @@ impl Patch {
                     _ => Ok(Self::Merge(value, duplicates)),
                 }
             }
-            _ => Err(Status::unsupported_media_type(&[JSON, MERGE, STRATEGIC])),
+            _ => {
+                let message = "415: Unsupported Media Type";
+                Err(Status::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with_empty_details())
+            }
         }
     }
 
     /// Applies it; gives the paths that it names twice.
-    pub(super) fn apply(&self, call: &Call, object: &mut Value) -> Result<Vec<String>, Status> {
+    pub(super) fn apply(&self, object: &mut Value) -> Result<Vec<String>, Status> {
         match self {
             Self::Json(patch) => {
                 for operation in &patch.0 {
-                    apply_one(object, operation).map_err(|error| unprocessable(call, &error))?;
+                    apply_one(object, operation).map_err(|error| unprocessable(&error))?;
                 }
                 Ok(Vec::new())
             }
@@ -107,25 +130,43 @@ fn apply_one(object: &mut Value, operation: &json_patch::PatchOperation) -> Resu
     {
         return Ok(());
     }
+    // A replacement of what is not there adds it, where there is a place for it.
+    if let json_patch::PatchOperation::Replace(replace) = operation
+        && object.pointer(replace.path.as_str()).is_none()
+    {
+        let add = json_patch::AddOperation { path: replace.path.clone(), value: replace.value.clone() };
+        return json_patch::patch(object, &[json_patch::PatchOperation::Add(add)]).map_err(|error| error.to_string());
+    }
     json_patch::patch(object, std::slice::from_ref(operation)).map_err(|error| error.to_string())
 }
 
-fn unprocessable(call: &Call, problem: &str) -> Status {
-    let message = format!("the server rejected our request due to an error in our request: {problem}");
-    Status::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about_object(call.resource.subject(), call.name())
+/// What cannot be applied. Kubernetes' clients know the text; what went wrong is in the log.
+fn unprocessable(problem: &str) -> Status {
+    tracing::debug!(problem, "a patch was not applied");
+    let message = "the server rejected our request due to an error in our request";
+    Status::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+}
+
+/// What came of a patch and does not fit the kind is told as a problem of the patch.
+fn in_patch(status: &Status) -> Status {
+    let problem = status.message.split_once(" cannot be handled as a ").and_then(|(_, rest)| rest.split_once(": "));
+    let problem = problem.map_or(status.message.as_str(), |(_, problem)| problem);
+    invalid_patch(&format!("Invalid value: <object>: {problem}"))
+}
+
+fn invalid_patch(message: &str) -> Status {
+    let error = FieldError { field: "patch".to_owned(), reason: Reason::Invalid, message: message.to_owned() };
+    Status::invalid(Subject { group: "", resource: "", kind: "" }, "", &[error])
 }
 
 /// A patch changes an object; it does not make it another one.
-fn check(call: &Call, object: &Value) -> Result<(), Status> {
-    let kind = object["kind"].as_str().unwrap_or_default();
-    let version = object["apiVersion"].as_str().unwrap_or_default();
-    let expected = call.renderer().api_version();
-    if kind != call.resource.kind || version != expected {
-        return Err(Status::bad_request(format!(
-            "the API version and kind in the patched object ({version}, {kind}) do not match the expected ones \
-             ({expected}, {})",
-            call.resource.kind
-        )));
+fn check(call: &Call, old: &Value, object: &mut Value) -> Result<(), Status> {
+    call.check_type(object).map_err(|status| if call.resource.is_custom() { status } else { in_patch(&status) })?;
+    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+    if !uid.is_empty() && object["metadata"]["uid"] != old["metadata"]["uid"] {
+        let message = format!("Invalid value: \"{uid}\": field is immutable");
+        let error = FieldError { field: "metadata.uid".to_owned(), reason: Reason::Invalid, message };
+        return Err(Status::invalid(call.resource.subject(), call.name(), &[error]));
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if name != call.name() {

@@ -19,15 +19,15 @@ pub(super) async fn run(mut call: Call, verb: &str) -> Result<Response<Body>, St
             let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
             let scale = call.document()?.value;
             check_name(&call, &scale)?;
-            update::change(&mut call, options, |_, old| with_replicas(old, &scale, &paths)).await?
+            update::change(&mut call, options, |call, old| with_replicas(call, old, &scale, &paths)).await?
         }
         _ => {
             let options = WriteOptions::parse(&call.query, "PatchOptions")?;
             let patch = patch::Patch::read(&call)?;
             update::change(&mut call, options, |call, old| {
                 let mut scale = read(call, old);
-                patch.apply(call, &mut scale)?;
-                with_replicas(old, &scale, &paths)
+                patch.apply(&mut scale)?;
+                with_replicas(call, old, &scale, &paths)
             })
             .await?
         }
@@ -52,6 +52,12 @@ fn usual() -> ScalePaths {
 }
 
 fn check_name(call: &Call, scale: &Value) -> Result<(), Status> {
+    let kind = scale["kind"].as_str().unwrap_or("Scale");
+    if kind != "Scale" {
+        return Err(Status::bad_request(format!(
+            "{kind} in version \"v1\" cannot be handled as a Scale: no kind \"{kind}\" is registered for version \"autoscaling/v1\""
+        )));
+    }
     let name = meta::text(scale, "name");
     if name == call.name() {
         return Ok(());
@@ -113,7 +119,7 @@ fn selector(call: &Call, object: &Value, paths: &ScalePaths) -> Option<String> {
 }
 
 /// The object with the replicas of a scale, and its preconditions.
-fn with_replicas(old: &Value, scale: &Value, paths: &ScalePaths) -> Result<Value, Status> {
+fn with_replicas(call: &Call, old: &Value, scale: &Value, paths: &ScalePaths) -> Result<Value, Status> {
     let replicas = match &scale["spec"]["replicas"] {
         Value::Null => 0,
         value => value.as_i64().filter(|number| i32::try_from(*number).is_ok()).ok_or_else(|| {
@@ -123,13 +129,16 @@ fn with_replicas(old: &Value, scale: &Value, paths: &ScalePaths) -> Result<Value
         })?,
     };
     if replicas < 0 {
+        let custom = call.resource.is_custom();
+        let problem = if custom { "should be a non-negative integer" } else { "must be greater than or equal to 0" };
         let error = structural::FieldError {
-            field: "spec.replicas".to_owned(),
+            field: if custom { paths.spec_replicas_path.clone() } else { "spec.replicas".to_owned() },
             reason: structural::Reason::Invalid,
-            message: format!("Invalid value: {replicas}: must be greater than or equal to 0"),
+            message: format!("Invalid value: {replicas}: {problem}"),
         };
-        let subject = crate::status::Subject { group: "autoscaling", resource: "", kind: "Scale" };
-        return Err(Status::invalid(subject, meta::text(scale, "name"), &[error]));
+        let scale_kind = crate::status::Subject { group: "autoscaling", resource: "", kind: "Scale" };
+        let subject = if custom { call.resource.subject() } else { scale_kind };
+        return Err(Status::invalid(subject, call.name(), &[error]));
     }
     let mut new = old.clone();
     let mut place = &mut new;

@@ -34,8 +34,7 @@ impl Selection {
         let resource = &call.resource;
         let labels = call.query.get("labelSelector").unwrap_or_default();
         let fields = call.query.get("fieldSelector").unwrap_or_default();
-        let labels_read = LabelSelector::parse(labels)
-            .map_err(|problem| Status::bad_request(format!("unable to parse requirement: {problem}")))?;
+        let labels_read = LabelSelector::parse(labels).map_err(Status::bad_request)?;
         let fields_read = FieldSelector::parse(fields).map_err(Status::bad_request)?;
         let mut conditions = Vec::new();
         for one in &fields_read.requirements {
@@ -44,7 +43,7 @@ impl Selection {
                 "metadata.namespace" if resource.namespaced => Field::Namespace,
                 other => {
                     let stored = convert::stored_field(resource, other);
-                    let index = resource.field(&stored).ok_or_else(|| unknown_field(call, other, labels, fields))?;
+                    let index = resource.field(&stored).ok_or_else(|| unknown_field(resource, other))?;
                     Field::Stored(index)
                 }
             };
@@ -100,24 +99,14 @@ impl Selection {
     }
 }
 
-fn unknown_field(call: &Call, field: &str, labels: &str, fields: &str) -> Status {
-    let resource = &call.resource;
+fn unknown_field(resource: &Resource, field: &str) -> Status {
     let problem = if resource.is_custom() || has_own_conversion(resource) {
         format!("field label not supported: {field}")
     } else {
         let known = if resource.namespaced { "\"metadata.name\", \"metadata.namespace\"" } else { "\"metadata.name\"" };
         format!("\"{field}\" is not a known field selector: only {known}")
     };
-    let group_version = if resource.group.is_empty() {
-        format!("/{}", call.version.name)
-    } else {
-        format!("{}/{}", resource.group, call.version.name)
-    };
-    Status::bad_request(format!(
-        "Unable to find \"{group_version}, Resource={}\" that match label selector \"{labels}\", field selector \
-         \"{fields}\": {problem}",
-        resource.plural
-    ))
+    Status::bad_request(problem)
 }
 
 /// Kinds with fields of their own word the refusal shorter.
@@ -135,6 +124,6 @@ pub(crate) fn revision(query: &Query) -> Result<Option<u64>, Status> {
 
 fn invalid_revision(text: &str) -> Status {
     Status::bad_request(format!(
-        "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+        "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
     ))
 }

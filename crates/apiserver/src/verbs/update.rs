@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::meta;
 use crate::registry::Content;
 use crate::request::WriteOptions;
-use crate::status::Status;
+use crate::status::{Status, Subject};
 use crate::store::{Draft, Expect, Object, Write, WriteError};
 
 /// A change that keeps losing to others is given up after this many tries.
@@ -36,7 +36,10 @@ pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
 fn check_names(call: &Call, object: &Value) -> Result<(), Status> {
     let name = meta::text(object, "name");
     if name.is_empty() {
-        let problem = "the name of the object ( based on URL) was undeterminable: name must be provided";
+        let problem = format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            call.name()
+        );
         return Err(Status::bad_request(problem));
     }
     if name != call.name() {
@@ -45,12 +48,27 @@ fn check_names(call: &Call, object: &Value) -> Result<(), Status> {
             call.name()
         )));
     }
-    let namespace = meta::text(object, "namespace");
-    if !namespace.is_empty() && namespace != call.namespace() {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({namespace}) does not match the namespace on the URL ({})",
-            call.namespace()
-        )));
+    check_namespace(call, object)?;
+    let unconditional = matches!(meta::text(object, "resourceVersion"), "" | "0");
+    if unconditional && call.resource.is_custom() && call.current().is_ok() {
+        // Whoever replaces a custom object must have read it.
+        let error = FieldError {
+            field: "metadata.resourceVersion".to_owned(),
+            reason: structural::Reason::Invalid,
+            message: "Invalid value: 0: must be specified for an update".to_owned(),
+        };
+        let subject = Subject { kind: &call.resource.plural, ..call.resource.subject() };
+        return Err(Status::invalid(subject, name, &[error]));
+    }
+    Ok(())
+}
+
+/// The namespace in an object must be that of the path. Cluster-wide kinds do not look at it.
+pub(super) fn check_namespace(call: &Call, object: &Value) -> Result<(), Status> {
+    let given = meta::text(object, "namespace");
+    if call.resource.namespaced && !given.is_empty() && given != call.namespace() {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Status::bad_request(message));
     }
     Ok(())
 }
@@ -133,10 +151,11 @@ fn prepare(call: &mut Call, old: &Value, mut new: Value, options: WriteOptions) 
     let sub = call.target.subresource.clone();
     let sub = sub.as_deref();
     meta::carry_over(old, &mut new);
-    if let Some(metadata) = meta::of(&mut new)
-        && !call.namespace().is_empty()
-    {
-        metadata.insert("namespace".to_owned(), call.namespace().into());
+    if let Some(metadata) = meta::of(&mut new) {
+        match call.target.namespace.clone() {
+            Some(namespace) => drop(metadata.insert("namespace".to_owned(), namespace.into())),
+            None => drop(metadata.remove("namespace")),
+        }
     }
     reset(call, old, &mut new, sub);
     resource.strategy.prepare_update(old, &mut new, sub);
@@ -149,6 +168,7 @@ fn prepare(call: &mut Call, old: &Value, mut new: Value, options: WriteOptions) 
     if !errors.is_empty() {
         return Err(Status::invalid(resource.subject(), call.name(), &errors));
     }
+    call.reshape_for_storage(&mut new);
     let draft = Draft::new(&new, &resource.fields).map_err(Status::internal)?;
     Ok((new, draft))
 }

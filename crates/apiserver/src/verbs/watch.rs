@@ -36,6 +36,9 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(1800);
 
 pub(super) fn run(call: Call) -> Result<Response<Body>, Status> {
+    if call.representation.encoding == crate::negotiate::Encoding::Yaml {
+        return Err(Status::not_acceptable(&["application/json"]));
+    }
     let selection = Selection::of(&call)?;
     let options = Options::of(&call)?;
     let include = Include::parse(call.query.get("includeObject"))?;
@@ -143,18 +146,19 @@ fn check(initial: Option<bool>, matching: Option<&str>) -> Result<(), Status> {
             Reason::Forbidden,
             "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".to_owned(),
         ),
-        (Some(_), Some(other)) => {
-            (Reason::NotSupported, format!("Unsupported value: \"{other}\": supported values: \"NotOlderThan\""))
-        }
+        (Some(_), Some(_)) => (
+            Reason::Forbidden,
+            "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan".to_owned(),
+        ),
     };
-    let field = if matching.is_none() { "sendInitialEvents" } else { "resourceVersionMatch" };
-    let field = if initial.is_some() && matching.is_none() { "resourceVersionMatch" } else { field };
-    let error = structural::FieldError { field: field.to_owned(), reason: problem.0, message: problem.1 };
-    Err(Status::invalid(
-        crate::status::Subject { group: "meta.k8s.io", resource: "", kind: "ListOptions" },
-        "",
-        &[error],
-    ))
+    let error = |reason, message| structural::FieldError { field: "resourceVersionMatch".to_owned(), reason, message };
+    let mut errors = vec![error(problem.0, problem.1)];
+    if let (Some(_), Some(other)) = (initial, matching) {
+        let message = format!("Unsupported value: \"{other}\": supported values: \"NotOlderThan\"");
+        errors.push(error(Reason::NotSupported, message));
+    }
+    let subject = crate::status::Subject { group: "meta.k8s.io", resource: "", kind: "ListOptions" };
+    Err(Status::invalid(subject, "", &errors))
 }
 
 /// One watch on its way through the history.
@@ -290,7 +294,7 @@ impl Watcher {
                 // Clients keep the columns of the first event.
                 tables.omit_columns();
             }
-            (None, View::Metadata) => self.renderer.metadata(out, object),
+            (None, View::Metadata | View::MetadataList) => self.renderer.metadata(out, object),
             (None, _) => self.renderer.object(out, object)?,
         }
         out.extend_from_slice(b"}\n");
@@ -311,7 +315,7 @@ impl Watcher {
                 "columnDefinitions": [],
                 "rows": [],
             }),
-            View::Metadata => {
+            View::Metadata | View::MetadataList => {
                 json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata })
             }
             View::Whole => json!({

@@ -106,7 +106,7 @@ async fn a_value_of_the_wrong_type_is_refused_with_its_place() {
     let (code, text) = refused(&server, |map| map["data"] = json!({ "x": 1 })).await;
     assert_eq!(code, 400);
     assert!(
-        text.contains("json: cannot unmarshal number into Go struct field ConfigMap.data.x of type string"),
+        text.contains("json: cannot unmarshal number into Go struct field ConfigMap.data of type string"),
         "{text}"
     );
 }

@@ -65,7 +65,7 @@ async fn preconditions_are_conditions() {
     let made = server.post(MAPS, &map("a")).await.expect(201);
     let path = format!("{MAPS}/a");
     let wrong = server.delete(&path, &json!({ "preconditions": { "uid": "other" } })).await.expect(409);
-    assert!(wrong["message"].as_str().unwrap().contains("UID in precondition: other"), "{wrong}");
+    assert!(wrong["message"].as_str().unwrap().contains("the UID in the precondition (other) does not match"), "{wrong}");
     server.delete(&path, &json!({ "preconditions": { "resourceVersion": "1" } })).await.expect(409);
     let right = json!({ "preconditions": { "uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"] } });
     server.delete(&path, &right).await.expect(200);

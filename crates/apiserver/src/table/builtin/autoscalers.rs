@@ -1,0 +1,79 @@
+//! Horizontal pod autoscalers, in both their versions.
+
+use serde_json::{Value, json};
+
+use super::parts::{at, first_of, has, items, number, or};
+use super::{AGE, Cell, NAME};
+
+pub(super) fn of(plural: &str) -> Option<&'static [Cell]> {
+    (plural == "horizontalpodautoscalers").then_some(AUTOSCALERS)
+}
+
+const AUTOSCALERS: &[Cell] = &[
+    NAME,
+    Cell::text("Reference", "What is scaled.", |object, _| {
+        let of = &object["spec"]["scaleTargetRef"];
+        format!("{}/{}", at(of, "/kind"), at(of, "/name")).into()
+    }),
+    Cell::text("Targets", "What is measured, and what it should be.", |object, _| targets(object).into()),
+    Cell::text("MinPods", "Never fewer than these.", |object, _| or(object, "/spec/minReplicas", "<unset>").into()),
+    Cell::text("MaxPods", "Never more than these.", |object, _| number(object, "/spec/maxReplicas").into()),
+    Cell::text("Replicas", "How many there are.", |object, _| number(object, "/status/currentReplicas").into()),
+    AGE,
+];
+
+fn targets(object: &Value) -> String {
+    let metrics = items(object, "/spec/metrics");
+    if metrics.is_empty() {
+        return cpu(object);
+    }
+    let current = items(object, "/status/currentMetrics");
+    let all: Vec<_> =
+        metrics.iter().enumerate().map(|(index, metric)| one(metric, current.get(index).unwrap_or(&Value::Null))).collect();
+    first_of(&all, 2, ", ")
+}
+
+/// The one metric of the first version.
+fn cpu(object: &Value) -> String {
+    if !has(object, "/spec/targetCPUUtilizationPercentage") {
+        return "<none>".to_owned();
+    }
+    let metric = |kind: &str, value: &Value| {
+        json!({ "type": "Resource", "resource": { "name": "cpu", kind: { "averageUtilization": value } } })
+    };
+    let target = metric("target", &object["spec"]["targetCPUUtilizationPercentage"]);
+    one(&target, &metric("current", &object["status"]["currentCPUUtilizationPercentage"]))
+}
+
+fn one(metric: &Value, status: &Value) -> String {
+    let field = match at(metric, "/type") {
+        "External" => "external",
+        "Object" => "object",
+        "Pods" => "pods",
+        "Resource" => "resource",
+        "ContainerResource" => "containerResource",
+        _ => return "<unknown type>".to_owned(),
+    };
+    let (metric, status) = (&metric[field], &status[field]);
+    let average = field == "pods" || has(metric, "/target/averageValue");
+    match (field, average) {
+        ("resource" | "containerResource", true) => {
+            format!("{}: {}", at(metric, "/name"), against(metric, status, "averageValue", ""))
+        }
+        ("resource" | "containerResource", false) => {
+            format!("{}: {}", at(metric, "/name"), against(metric, status, "averageUtilization", "%"))
+        }
+        ("pods", _) => against(metric, status, "averageValue", ""),
+        (_, true) => format!("{} (avg)", against(metric, status, "averageValue", "")),
+        (_, false) => against(metric, status, "value", ""),
+    }
+}
+
+/// What is and what should be.
+fn against(metric: &Value, status: &Value, field: &str, unit: &str) -> String {
+    let part = |from: &Value, side: &str, fallback: &str| {
+        let pointer = format!("/{side}/{field}");
+        if has(from, &pointer) { or(from, &pointer, fallback) + unit } else { fallback.to_owned() }
+    };
+    format!("{}/{}", part(status, "current", "<unknown>"), part(metric, "target", "<auto>"))
+}
