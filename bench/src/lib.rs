@@ -1,5 +1,7 @@
 //! What the benchmarks share.
 
+pub mod apiserver;
+
 /// The resident memory of a process in KiB, by the kernel's account; zero if it is gone.
 #[must_use]
 pub fn resident_kib(pid: u32) -> u64 {

@@ -12,16 +12,21 @@ use crate::{output, peer};
 
 /// The token of a member of system:masters; it is worth nothing beyond the life of one test.
 const TOKEN: &str = "admin";
+/// Admission plugins that need controllers beside the server: service accounts that somebody makes, taints that
+/// somebody removes. A comparison of servers alone leaves them out.
+const BEYOND: &str = "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition";
 /// How often readiness is asked for. Each question takes a tenth of a second or so; a start takes some seconds.
 const QUESTIONS: usize = 600;
+/// How often a start is tried.
+const STARTS: usize = 3;
 
 /// A running control plane.
 pub struct ControlPlane {
     folder: TempDir,
     kubectl: PathBuf,
-    // Held for their end, in this order: the server before its store.
-    _server: Ended,
-    _store: Ended,
+    // Dropped in this order: the server before its store.
+    server: Ended,
+    store: Ended,
 }
 
 impl ControlPlane {
@@ -30,15 +35,65 @@ impl ControlPlane {
     /// # Errors
     /// When a program is missing or does not come up; then with the end of its log.
     pub fn start() -> Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// Starts it without the admission plugins that need controllers: what a comparison needs.
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn start_plain() -> Result<Self> {
+        Self::start_with(&[BEYOND])
+    }
+
+    /// A port that was free may be taken a moment later, by any connection of this machine: then all is tried again.
+    fn start_with(arguments: &[&str]) -> Result<Self> {
+        let mut last = None;
+        for _ in 0..STARTS {
+            match Self::try_start(arguments) {
+                Ok(plane) => return Ok(plane),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("not even tried")?)
+    }
+
+    fn try_start(arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("orlop-control-plane-").tempdir()?;
         let path = folder.path();
         let (client, peer_port, secure) = (free_port()?, free_port()?, free_port()?);
         let store = start_etcd(path, client, peer_port)?;
-        let server = start_server(path, client, secure)?;
-        std::fs::write(path.join("kubeconfig"), kubeconfig(secure))?;
-        let plane = Self { folder, kubectl: peer("kubectl")?, _server: server, _store: store };
-        plane.wait_for("/readyz").map_err(|error| error.context(plane.log_end("kube-apiserver")))?;
+        let server = start_server(path, client, secure, arguments)?;
+        std::fs::write(path.join("kubeconfig"), kubeconfig(path, secure))?;
+        let mut plane = Self { folder, kubectl: peer("kubectl")?, server, store };
+        plane.wait_until_ready().map_err(|error| error.context(plane.log_end("kube-apiserver")))?;
         Ok(plane)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<()> {
+        for _ in 0..QUESTIONS {
+            if output(self.kubectl().args(["get", "--raw", "/readyz"])).is_ok() {
+                return Ok(());
+            }
+            for (name, process) in [("etcd", &mut self.store), ("kube-apiserver", &mut self.server)] {
+                if let Some(status) = process.0.try_wait()? {
+                    bail!("{name} ended: {status}");
+                }
+            }
+        }
+        bail!("it does not get ready")
+    }
+
+    /// The file that tells clients where the server is and who they are.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// The processes of the server and of its store.
+    #[must_use]
+    pub fn processes(&self) -> [u32; 2] {
+        [self.server.0.id(), self.store.0.id()]
     }
 
     /// `kubectl` as the admin of this control plane.
@@ -80,7 +135,7 @@ fn start_etcd(folder: &Path, client: u16, peer_port: u16) -> Result<Ended> {
     Ok(Ended(command.spawn().context("start etcd")?))
 }
 
-fn start_server(folder: &Path, etcd: u16, port: u16) -> Result<Ended> {
+fn start_server(folder: &Path, etcd: u16, port: u16, arguments: &[&str]) -> Result<Ended> {
     let tokens = folder.join("tokens.csv");
     std::fs::write(&tokens, format!("{TOKEN},admin,admin,system:masters\n"))?;
     let key = peer("service-account.key")?;
@@ -94,12 +149,13 @@ fn start_server(folder: &Path, etcd: u16, port: u16) -> Result<Ended> {
         .arg("--authorization-mode=RBAC")
         .arg("--service-account-issuer=https://kubernetes.default.svc")
         .arg(format!("--service-account-key-file={}", key.display()))
-        .arg(format!("--service-account-signing-key-file={}", key.display()));
+        .arg(format!("--service-account-signing-key-file={}", key.display()))
+        .args(arguments);
     Ok(Ended(command.spawn().context("start kube-apiserver")?))
 }
 
 /// A program whose output goes to a log, and which ends with this process even if that is killed.
-fn background(program: &Path, folder: &Path, name: &str) -> Result<Command> {
+pub(crate) fn background(program: &Path, folder: &Path, name: &str) -> Result<Command> {
     let log = File::create(folder.join(format!("{name}.log")))?;
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program).stdout(log.try_clone()?).stderr(log);
@@ -114,14 +170,18 @@ pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?.local_addr()?.port())
 }
 
-fn kubeconfig(port: u16) -> String {
+fn kubeconfig(folder: &Path, port: u16) -> String {
     serde_json::json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "test",
         "clusters": [{
             "name": "test",
-            "cluster": { "server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true },
+            "cluster": {
+                "server": format!("https://127.0.0.1:{port}"),
+                // The server makes it when it first starts, with its authority behind it in the same file.
+                "certificate-authority": folder.join("certificates/apiserver.crt"),
+            },
         }],
         "users": [{ "name": "admin", "user": { "token": TOKEN } }],
         "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "admin" } }],
@@ -130,7 +190,7 @@ fn kubeconfig(port: u16) -> String {
 }
 
 /// A process that is killed and reaped when dropped.
-struct Ended(Child);
+pub(crate) struct Ended(pub(crate) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {

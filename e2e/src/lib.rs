@@ -2,9 +2,14 @@
 //!
 //! Tests that need the programs are ignored by `cargo test` and run by `make test-peers`, which fetches them first.
 
+pub mod clients;
 pub mod console;
 pub mod control_plane;
+pub mod differential;
+pub mod embedded;
 pub mod guest;
+pub mod http;
+pub mod kubeconfig;
 pub mod registry;
 
 use std::path::{Path, PathBuf};

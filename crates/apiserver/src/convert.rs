@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::facts::{self, facts};
 use crate::registry::Resource;
 
 /// Field names of `events.k8s.io/v1` and what they are in the core group, where events are stored.
@@ -26,7 +27,12 @@ pub(crate) fn from_storage(resource: &Resource, version: &str, object: &mut Valu
         return;
     }
     match resource.group.as_str() {
-        "events.k8s.io" => rename(object, EVENT_FIELDS.iter().map(|(new, old)| (*old, *new))),
+        "events.k8s.io" => {
+            rename(object, EVENT_FIELDS.iter().map(|(new, old)| (*old, *new)));
+            if let Some(map) = object.as_object_mut() {
+                map.retain(|name, value| !name.starts_with("reporting") || value != "");
+            }
+        }
         _ => autoscaler_to_v1(object),
     }
 }
@@ -39,6 +45,15 @@ pub(crate) fn to_storage(resource: &Resource, version: &str, object: &mut Value)
     match resource.group.as_str() {
         "events.k8s.io" => rename(object, EVENT_FIELDS.into_iter()),
         _ => autoscaler_to_v2(object),
+    }
+}
+
+/// Sets what the stored form has by default.
+pub(crate) fn complete(resource: &Resource, object: &mut Value) {
+    let kind = if resource.group == "events.k8s.io" { "core.v1.Event" } else { "autoscaling.v2.HorizontalPodAutoscaler" };
+    if let Some(id) = facts().named(kind) {
+        // It was decoded in its own version; what was renamed still fits.
+        drop(facts::decode(id, object));
     }
 }
 

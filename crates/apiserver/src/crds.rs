@@ -70,13 +70,12 @@ async fn pass(server: &Arc<Inner>) -> Option<crate::store::Table> {
 /// Sets conditions and accepted names; all at once, because nothing in between is of use to anyone.
 async fn accept(server: &Inner, key: &Key, object: &Object, mut definition: Value) -> Result<(), WriteError> {
     let now = server.clock.now();
-    let names = definition["spec"]["names"].clone();
-    let conflict = conflict(&server.registry.load(), &definition);
+    let (names, conflict) = accepted_names(&server.registry.load(), &definition);
     let status = &mut definition["status"];
+    let renamed = status["acceptedNames"] != names;
+    status["acceptedNames"] = names;
     let changed = match conflict {
         None => {
-            let renamed = status["acceptedNames"] != names;
-            status["acceptedNames"] = names;
             let accepted = set_condition(status, "NamesAccepted", true, "NoConflicts", "no conflicts found", now);
             let message = "the initial names have been accepted";
             let established = set_condition(status, "Established", true, "InitialNamesAccepted", message, now);
@@ -93,36 +92,46 @@ async fn accept(server: &Inner, key: &Key, object: &Object, mut definition: Valu
                     "not all names are accepted",
                     now,
                 );
-            refused | established
+            renamed | refused | established
         }
     };
     if changed { write(server, key, object, Some(&definition)).await } else { Ok(()) }
 }
 
-/// Names that another resource of the group has.
-fn conflict(registry: &Registry, definition: &Value) -> Option<(&'static str, String)> {
-    let text = |field: &str| definition["spec"]["names"][field].as_str().unwrap_or_default();
+/// The names that no other resource of the group has, those accepted before in the place of others, and the last
+/// conflict.
+fn accepted_names(registry: &Registry, definition: &Value) -> (Value, Option<(&'static str, String)>) {
+    let wanted = &definition["spec"]["names"];
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
-    let others = registry.resources().filter(|other| other.group == group && other.plural != text("plural"));
-    for other in others {
-        let resources: Vec<&str> =
-            [&other.plural, &other.singular].into_iter().chain(&other.short_names).map(String::as_str).collect();
-        let short =
-            definition["spec"]["names"]["shortNames"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let checks = [("PluralConflict", text("plural")), ("SingularConflict", text("singular"))].into_iter();
-        for (reason, name) in checks.chain(short.map(|name| ("ShortNamesConflict", name))) {
-            if resources.contains(&name) {
-                return Some((reason, format!("\"{name}\" is already in use")));
-            }
-        }
-        let kinds = [other.kind.as_str(), other.list_kind.as_str()];
-        for (reason, name) in [("KindConflict", text("kind")), ("ListKindConflict", text("listKind"))] {
-            if kinds.contains(&name) {
-                return Some((reason, format!("\"{name}\" is already in use")));
-            }
+    let others = || registry.resources().filter(|one| one.group == group && wanted["plural"] != one.plural.as_str());
+    let mut resources: Vec<&str> = Vec::new();
+    let mut kinds: Vec<&str> = Vec::new();
+    for other in others() {
+        resources.extend([other.plural.as_str(), other.singular.as_str()]);
+        resources.extend(other.short_names.iter().map(String::as_str));
+        kinds.extend([other.kind.as_str(), other.list_kind.as_str()]);
+    }
+    let mut names = definition["status"]["acceptedNames"].clone();
+    let mut conflict = None;
+    for (field, reason, taken) in [
+        ("plural", "PluralConflict", &resources),
+        ("singular", "SingularConflict", &resources),
+        ("shortNames", "ShortNamesConflict", &resources),
+        ("kind", "KindConflict", &kinds),
+        ("listKind", "ListKindConflict", &kinds),
+    ] {
+        let given = &wanted[field];
+        let texts = given.as_array().map_or(std::slice::from_ref(given), |list| list);
+        match texts.iter().filter_map(Value::as_str).find(|name| taken.contains(name)) {
+            Some(name) => conflict = Some((reason, format!("\"{name}\" is already in use"))),
+            None if given.is_null() => {}
+            None => names[field] = given.clone(),
         }
     }
-    None
+    if !wanted["categories"].is_null() {
+        names["categories"] = wanted["categories"].clone();
+    }
+    (names, conflict)
 }
 
 /// Deletes the objects of a definition that goes, then lets it go. Gives the table that still has some.

@@ -120,12 +120,17 @@ impl Renderer {
 
     /// Shows an object as its definition has it today, in this version.
     fn reshape(&self, value: &mut Value, revision: u64) {
-        if let Some(Content::Custom(custom)) = self.resource.version(&self.version).map(|version| &version.content) {
-            if self.reshapes {
-                custom.take_in(value);
-            } else if revision < self.resource.since {
-                custom.schema().default(value);
-            }
+        let content = |name: &str| self.resource.version(name).map(|version| &version.content);
+        let stored = content(&self.resource.storage_version).or_else(|| content(&self.version));
+        if let Some(Content::Custom(custom)) = stored
+            && revision < self.resource.since
+        {
+            custom.schema().default(value);
+        }
+        if let Some(Content::Custom(custom)) = content(&self.version)
+            && self.reshapes
+        {
+            custom.take_in(value);
         }
     }
 

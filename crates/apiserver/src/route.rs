@@ -20,7 +20,7 @@ use crate::negotiate::{self, Discovery};
 use crate::request::{Query, Target};
 use crate::server::Inner;
 use crate::status::Status;
-use crate::verbs::{self, Call};
+use crate::verbs::{self, Call, Warnings};
 use crate::{discovery, openapi};
 
 /// A request's body may have this many bytes.
@@ -141,7 +141,7 @@ where
     let found = registry.get(&target.group, &target.resource).cloned();
     let Some((resource, version)) = found.and_then(|found| Some((found.clone(), found.version(&target.version)?.clone()))) else {
         // Groups that are built in know what they do not have; of others nothing is known at all.
-        return if has_built_in(&registry, &target.group, &target.version) { Err(Status::not_served()) } else { Ok(missing()) };
+        return if has_built_in(&registry, &target.group) { Err(Status::not_served()) } else { Ok(missing()) };
     };
     check_name(&target)?;
     if target.namespace.is_some() != resource.namespaced && (target.namespace.is_some() || target.name.is_some()) {
@@ -175,15 +175,20 @@ where
         representation,
         headers: parts.headers,
         body,
-        warnings: Vec::new(),
+        warnings: Warnings::default(),
     };
+    let warnings = call.warnings.clone();
     let answered = verbs::run(call, verb).await;
     drop(place);
-    answered
+    Ok(answered.unwrap_or_else(|status| {
+        let mut response = refusal(&status);
+        warnings.add_to(response.headers_mut());
+        response
+    }))
 }
 
-fn has_built_in(registry: &crate::registry::Registry, group: &str, version: &str) -> bool {
-    registry.resources().any(|one| one.group == group && !one.is_custom() && one.version(version).is_some())
+fn has_built_in(registry: &crate::registry::Registry, group: &str) -> bool {
+    registry.resources().any(|one| one.group == group && !one.is_custom())
 }
 
 /// A name that can be part of no path is no name.
@@ -257,14 +262,18 @@ fn page<B>(server: &Inner, path: &str, request: Request<B>) -> Result<Response<B
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
+    plain_page(server, path, &accept, &query)
+}
+
+fn plain_page(server: &Inner, path: &str, accept: &str, query: &Query) -> Result<Response<Body>, Status> {
     let registry = server.registry.load();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
         [""] => Ok(document(&json!({ "paths": paths(server) }))),
         ["version"] => Ok(document(&version())),
-        ["healthz" | "livez" | "readyz", checks @ ..] => health(server, parts[0], checks, &query),
+        ["healthz" | "livez" | "readyz", checks @ ..] => health(server, parts[0], checks, query),
         ["metrics"] => Ok(metrics(server)),
-        [root @ ("api" | "apis")] => Ok(discovered(server, *root == "api", &accept)),
+        [root @ ("api" | "apis")] => Ok(discovered(server, *root == "api", accept)),
         ["api", version] if *version != "v1" => Err(Status::not_served()),
         ["api", "v1"] => {
             discovery::resources(&registry, "", "v1").map(|value| document(&value)).ok_or_else(Status::not_served)
@@ -279,7 +288,7 @@ fn page<B>(server: &Inner, path: &str, request: Request<B>) -> Result<Response<B
         ["openapi", "v3", rest @ ..] => {
             openapi::by_path(&registry, &rest.join("/")).map(|value| document(&value)).ok_or_else(Status::not_served)
         }
-        ["openapi", "v2"] => openapi_v2(server, &accept),
+        ["openapi", "v2"] => openapi_v2(server, accept),
         _ => Ok(missing()),
     }
 }

@@ -123,7 +123,8 @@ impl Parser {
             return Ok(all);
         }
         loop {
-            all.push(self.requirement()?);
+            let one = self.requirement();
+            all.push(one.map_err(|problem| format!("unable to parse requirement: {problem}"))?);
             match self.next() {
                 None => return Ok(all),
                 Some(Token::Sign(",")) => match self.peek() {
@@ -166,7 +167,7 @@ impl Parser {
                 self.at += 1;
                 let bound = self.word();
                 let bound = bound.parse().map_err(|_| {
-                    format!("unable to parse requirement: values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer")
+                    format!("values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer")
                 })?;
                 if sign == ">" { Operator::Greater(bound) } else { Operator::Less(bound) }
             }
@@ -227,14 +228,14 @@ impl Parser {
 fn check_key(key: &str) -> Result<(), String> {
     match crate::names::qualified_name(key).as_slice() {
         [] => Ok(()),
-        problems => Err(format!("unable to parse requirement: key: Invalid value: \"{key}\": {}", problems.join("; "))),
+        problems => Err(format!("key: Invalid value: \"{key}\": {}", problems.join("; "))),
     }
 }
 
 fn check_value(key: &str, value: &str) -> Result<(), String> {
     match crate::names::label_value(value).as_slice() {
         [] => Ok(()),
-        problems => Err(format!("unable to parse requirement: values[0][{key}]: Invalid value: \"{value}\": {}", problems.join("; "))),
+        problems => Err(format!("values[0][{key}]: Invalid value: \"{value}\": {}", problems.join("; "))),
     }
 }
 

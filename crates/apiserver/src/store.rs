@@ -82,6 +82,13 @@ impl Snapshot {
         self.tables.get(table)?.get(key)
     }
 
+    /// Whether something new may come into a namespace.
+    pub(crate) fn check_namespace(&self, namespace: &str) -> Result<(), WriteError> {
+        let found = self.get("namespaces", &Key::new("", namespace)).ok_or(WriteError::NoNamespace)?;
+        // The first selectable field of a namespace is its phase.
+        if found.draft.field(0) == "Terminating" { Err(WriteError::NamespaceTerminating) } else { Ok(()) }
+    }
+
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&Table, usize)> {
         self.tables.iter().map(|(table, objects)| (table, objects.len()))
     }

@@ -73,7 +73,6 @@ impl Tables {
     pub(crate) fn document(&self, objects: &[&Object], revision: &str) -> Result<Value, Status> {
         let rows = objects.iter().map(|object| self.row(object)).collect::<Result<Vec<_>, _>>()?;
         let columns = if self.shows_columns { self.definitions().into() } else { Value::Null };
-        let rows = if rows.is_empty() { Value::Null } else { rows.into() };
         let mut metadata = json!({});
         if !revision.is_empty() {
             metadata["resourceVersion"] = revision.into();

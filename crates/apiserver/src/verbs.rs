@@ -13,7 +13,7 @@ mod selection;
 mod update;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
@@ -42,8 +42,35 @@ pub(crate) struct Call {
     pub(crate) representation: Representation,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Told to the client in `Warning` headers.
-    pub(crate) warnings: Vec<String>,
+    /// Told to the client in `Warning` headers, even when the request is refused.
+    pub(crate) warnings: Warnings,
+}
+
+/// Warnings, shared with whoever writes the answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    fn list(&self) -> MutexGuard<'_, Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn push(&self, warning: String) {
+        self.list().push(warning);
+    }
+
+    /// `Warning: 299 - "text"`, bounded in count and length as clients expect.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
+        const MOST: usize = 50;
+        const LONGEST: usize = 4096;
+        for text in self.list().iter().take(MOST) {
+            let text: String = text.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+            let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+                headers.append(header::WARNING, value);
+            }
+        }
+    }
 }
 
 /// What a request does, in Kubernetes' words.
@@ -174,7 +201,7 @@ impl Call {
         };
         let review = Review { identity: &self.identity, attributes, old, dry_run };
         for one in &self.server.admission {
-            one.admit(&review, new.as_deref_mut(), &mut self.warnings)?;
+            one.admit(&review, new.as_deref_mut(), &mut self.warnings.list())?;
         }
         Ok(())
     }
@@ -217,31 +244,14 @@ impl Call {
         let mut response = Response::new(Body::whole(bytes));
         *response.status_mut() = code;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
-        self.add_warnings(response.headers_mut());
+        self.warnings.add_to(response.headers_mut());
         response
-    }
-
-    fn add_warnings(&self, headers: &mut HeaderMap) {
-        add_warnings(headers, &self.warnings);
     }
 }
 
 /// A form that the answer cannot take.
 fn not_shown(message: &str) -> Status {
     Status::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
-}
-
-/// `Warning: 299 - "text"`, bounded in count and length as clients expect.
-pub(crate) fn add_warnings(headers: &mut HeaderMap, warnings: &[String]) {
-    const MOST: usize = 50;
-    const LONGEST: usize = 4096;
-    for text in warnings.iter().take(MOST) {
-        let text: String = text.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
-        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
-            headers.append(header::WARNING, value);
-        }
-    }
 }
 
 fn yaml(json: &[u8]) -> Option<Vec<u8>> {

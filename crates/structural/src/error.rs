@@ -77,7 +77,7 @@ impl Reason {
 
     /// Whether CEL rules are skipped once such an error was found: they could only fail confusingly.
     pub(crate) fn blocks_rules(self) -> bool {
-        matches!(self, Self::NotSupported | Self::Required | Self::TooLong | Self::Duplicate | Self::TypeInvalid)
+        matches!(self, Self::NotSupported | Self::Required | Self::TooLong | Self::TooMany | Self::TypeInvalid)
     }
 }
 

@@ -82,7 +82,10 @@ fn labels_from_template(object: &mut Object) {
 }
 
 fn crd_names(object: &mut Object) {
-    let Some(kind) = object.get("kind").and_then(Value::as_str).map(str::to_owned) else { return };
+    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if kind.is_empty() {
+        return;
+    }
     set_if_blank(object, "singular", &kind.to_lowercase());
     set_if_blank(object, "listKind", &format!("{kind}List"));
 }

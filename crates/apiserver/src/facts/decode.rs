@@ -77,8 +77,8 @@ impl Decoder {
                 true
             }
             (Shape::Quantity, Value::String(text)) => return quantity(text),
-            (Shape::Time, Value::String(text)) => return time(text, "\\\"", "2006-01-02T15:04:05Z07:00"),
-            (Shape::MicroTime, Value::String(text)) => return time(text, "", "2006-01-02T15:04:05.000000Z07:00"),
+            (Shape::Time, Value::String(text)) => return time(text, "2006-01-02T15:04:05Z07:00"),
+            (Shape::MicroTime, Value::String(text)) => return time(text, "2006-01-02T15:04:05.000000Z07:00"),
             _ => false,
         };
         if fits { Ok(()) } else { Err(self.mismatch(shape, value, owner)) }
@@ -221,13 +221,10 @@ fn quantity(text: &str) -> Result<(), String> {
     if known || exponent { Ok(()) } else { Err("unable to parse quantity's suffix".to_owned()) }
 }
 
-/// `mark` is what Go has around both texts inside their quotes.
-fn time(text: &str, mark: &str, layout: &str) -> Result<(), String> {
+fn time(text: &str, layout: &str) -> Result<(), String> {
     match text.parse::<jiff::Timestamp>() {
         Ok(_) => Ok(()),
-        Err(_) => Err(format!(
-            "parsing time \"{mark}{text}{mark}\" as \"{mark}{layout}{mark}\": cannot parse \"{text}\" as \"2006\""
-        )),
+        Err(_) => Err(format!("parsing time \"{text}\" as \"{layout}\": cannot parse \"{text}\" as \"2006\"")),
     }
 }
 

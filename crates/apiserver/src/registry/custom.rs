@@ -34,10 +34,9 @@ impl Custom {
         &self.source
     }
 
-    /// Makes an object of another version one of this: what the schema does not know goes, what it sets comes.
+    /// Makes an object of another version one of this: what the schema does not know goes.
     pub(crate) fn take_in(&self, object: &mut Value) {
         self.schema().prune(object);
-        self.schema().default(object);
     }
 }
 

@@ -83,7 +83,7 @@ impl Batch {
             _ => {}
         }
         if write.in_living_namespace {
-            self.check_namespace(&write.key.namespace)?;
+            self.next.check_namespace(&write.key.namespace)?;
         }
         self.next.revision += 1;
         let revision = self.next.revision;
@@ -107,15 +107,6 @@ impl Batch {
         let event = Event { change, key, object: object.clone(), previous: current };
         self.events.entry(table).or_default().push(event);
         Ok(object)
-    }
-
-    fn check_namespace(&self, namespace: &str) -> Result<(), WriteError> {
-        let found = self.next.get("namespaces", &Key::new("", namespace)).ok_or(WriteError::NoNamespace)?;
-        // The first selectable field of a namespace is its phase.
-        if found.draft.field(0) == "Terminating" {
-            return Err(WriteError::NamespaceTerminating);
-        }
-        Ok(())
     }
 
     /// Histories first: whoever sees the new revision must find all changes up to it there. Readers of histories in

@@ -164,6 +164,11 @@ fn check_versions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
         let message = format!("Invalid value: {text}: must have exactly one version marked as storage version");
         errors.push(FieldError { field: "spec.versions".to_owned(), reason: Reason::Invalid, message });
     }
+    let listed = object["status"]["storedVersions"].as_array().map_or(&[][..], |list| list);
+    if listed.is_empty() {
+        let message = "Invalid value: null: must have at least one stored version".to_owned();
+        errors.push(FieldError { field: "status.storedVersions".to_owned(), reason: Reason::Invalid, message });
+    }
     for name in object["status"]["storedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str) {
         if !seen.contains(&name) {
             let index =

@@ -36,12 +36,12 @@ impl Call {
     /// The body as an object of the call's kind, in the stored form.
     pub(super) fn object(&mut self, validation: FieldValidation) -> Result<Value, Status> {
         let Document { mut value, duplicates } = self.document()?;
-        self.check_type(&mut value)?;
+        self.check_type(&mut value, false)?;
         self.fit(value, duplicates, validation)
     }
 
     /// The type in the body must be that of the path; left out, it is taken from there.
-    pub(super) fn check_type(&self, value: &mut Value) -> Result<(), Status> {
+    pub(super) fn check_type(&self, value: &mut Value, patched: bool) -> Result<(), Status> {
         let kind = &self.resource.kind;
         let expected = api_version(&self.resource.group, &self.version.name);
         if value.is_null() && !self.resource.is_custom() {
@@ -70,7 +70,7 @@ impl Call {
                     return Err(Status::bad_request(format!("Object '{name}' is missing in '{text}'")));
                 }
                 map.insert(field.to_owned(), expected.into());
-            } else if found != expected && self.resource.is_custom() {
+            } else if found != expected && self.resource.is_custom() && (field == "kind" || patched) {
                 let kind = map.get("kind").and_then(Value::as_str).unwrap_or_default();
                 let subject = Subject { group: &self.resource.group, resource: "", kind };
                 let name = map.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default();
@@ -122,10 +122,13 @@ impl Call {
                 let all = problems.join(", ");
                 return Err(cannot(&self.resource.kind, &format!("strict decoding error: {all}")));
             }
-            FieldValidation::Warn => self.warnings.extend(problems),
+            FieldValidation::Warn => self.warnings.list().extend(problems),
             FieldValidation::Strict | FieldValidation::Ignore => {}
         }
-        convert::to_storage(&self.resource, &self.version.name, &mut value);
+        if convert::differs(&self.resource, &self.version.name) {
+            convert::to_storage(&self.resource, &self.version.name, &mut value);
+            convert::complete(&self.resource, &mut value);
+        }
         Ok(value)
     }
 }

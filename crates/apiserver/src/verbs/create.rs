@@ -41,9 +41,8 @@ pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions
         let (name, draft) = prepare(call, object.clone(), options)?;
         if options.dry_run {
             let snapshot = call.server.store.snapshot();
-            let namespace = Key::new("", call.namespace());
-            if call.resource.namespaced && snapshot.get("namespaces", &namespace).is_none() {
-                return Err(call.refusal(WriteError::NoNamespace, &name));
+            if call.resource.namespaced {
+                snapshot.check_namespace(call.namespace()).map_err(|error| call.refusal(error, &name))?;
             }
             if snapshot.get(&call.resource.table, &Key::new(call.namespace(), &name)).is_some() {
                 return Err(Status::already_exists(call.resource.subject(), &name));

@@ -59,6 +59,10 @@ impl Options {
             }
         } else {
             let document = call.document()?.value;
+            if let Some(kind) = document["kind"].as_str().filter(|kind| !matches!(*kind, "" | "DeleteOptions")) {
+                let version = document["apiVersion"].as_str().unwrap_or_default();
+                return Err(Status::bad_request(format!("no kind \"{kind}\" is registered for version \"{version}\"")));
+            }
             Self::deserialize(&document).map_err(|error| Status::bad_request(error.to_string()))?
         };
         for value in &options.dry_run {
@@ -236,7 +240,9 @@ fn mark(call: &Call, old: &Value, options: &Options) -> Value {
     if !marked {
         let end = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
         metadata.insert("deletionTimestamp".to_owned(), clock::text(end).into());
-        metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        if &*resource.table != "namespaces" {
+            metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());
+        }
         if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|number| *number > 0) {
             metadata.insert("generation".to_owned(), (generation + 1).into());
         }
@@ -346,7 +352,7 @@ pub(crate) async fn delete_everything(server: &Arc<Inner>, resource: &Arc<Resour
             representation: crate::negotiate::objects("")?,
             headers: http::HeaderMap::new(),
             body: bytes::Bytes::new(),
-            warnings: Vec::new(),
+            warnings: super::Warnings::default(),
         };
         match delete(&mut call, &Options::default()).await {
             Ok(Outcome::Gone(_)) => {}

@@ -91,7 +91,10 @@ const TOKEN_VERSION: &str = "orlop/v1";
 impl Page {
     fn of(query: &Query) -> Result<Self, Status> {
         let limit = query.number("limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok());
-        let asked = revision(query)?;
+        let asked = revision(query).map_err(|mut status| {
+            status.message.insert_str(0, "invalid resource version: ");
+            status
+        })?;
         let matching = query.get("resourceVersionMatch").unwrap_or_default();
         if let Some(token) = query.get("continue").filter(|token| !token.is_empty()) {
             let token = decode(token)?;
@@ -265,7 +268,7 @@ fn head(call: &Call, found: &Found) -> Result<Vec<u8>, Status> {
         _ => (call.resource.list_kind.clone(), call.renderer().api_version()),
     };
     let mut metadata = found.metadata();
-    if call.resource.is_custom() && found.next.is_none() {
+    if call.resource.is_custom() && found.next.is_none() && call.representation.view == View::Whole {
         // As lists of custom objects have always said that there is no more.
         metadata["continue"] = "".into();
     }
@@ -331,7 +334,7 @@ fn stream_out(call: &Call, found: Found) -> Result<Response<Body>, Status> {
     });
     let mut response = Response::new(Body::stream(pieces));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    call.add_warnings(response.headers_mut());
+    call.warnings.add_to(response.headers_mut());
     Ok(response)
 }
 

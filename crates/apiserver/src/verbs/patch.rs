@@ -144,7 +144,7 @@ fn apply_one(object: &mut Value, operation: &json_patch::PatchOperation) -> Resu
 fn unprocessable(problem: &str) -> Status {
     tracing::debug!(problem, "a patch was not applied");
     let message = "the server rejected our request due to an error in our request";
-    Status::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+    Status::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_empty_details()
 }
 
 /// What came of a patch and does not fit the kind is told as a problem of the patch.
@@ -161,7 +161,7 @@ fn invalid_patch(message: &str) -> Status {
 
 /// A patch changes an object; it does not make it another one.
 fn check(call: &Call, old: &Value, object: &mut Value) -> Result<(), Status> {
-    call.check_type(object).map_err(|status| if call.resource.is_custom() { status } else { in_patch(&status) })?;
+    call.check_type(object, true).map_err(|status| if call.resource.is_custom() { status } else { in_patch(&status) })?;
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     if !uid.is_empty() && object["metadata"]["uid"] != old["metadata"]["uid"] {
         let message = format!("Invalid value: \"{uid}\": field is immutable");

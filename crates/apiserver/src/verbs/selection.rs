@@ -124,6 +124,6 @@ pub(crate) fn revision(query: &Query) -> Result<Option<u64>, Status> {
 
 fn invalid_revision(text: &str) -> Status {
     Status::bad_request(format!(
-        "invalid resource version: resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
+        "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"
     ))
 }

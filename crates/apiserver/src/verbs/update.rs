@@ -83,7 +83,7 @@ pub(super) async fn change(
     for _ in 0..ATTEMPTS {
         let current = call.current()?;
         let old = call.renderer().stored_value(&current)?;
-        let warned = call.warnings.len();
+        let warned = call.warnings.list().len();
         let new = make(call, &old)?;
         check_preconditions(call, &old, &new)?;
         let (object, draft) = prepare(call, &old, new, options)?;
@@ -105,10 +105,11 @@ pub(super) async fn change(
         };
         let removed = write.put.is_none();
         match call.server.store.write(write).await {
-            Ok(stored) if removed => return Ok(Arc::new(Object { revision: stored.revision, draft })),
+            // Shown as the change left it: the revision of the removal is for watchers.
+            Ok(_) if removed => return Ok(Arc::new(Object { revision: current.revision, draft })),
             Ok(stored) => return Ok(stored),
             // A revision that was given is compared again, with what is there now.
-            Err(WriteError::Changed) => call.warnings.truncate(warned),
+            Err(WriteError::Changed) => call.warnings.list().truncate(warned),
             Err(error) => return Err(call.refusal(error, &name)),
         }
     }
@@ -160,7 +161,9 @@ fn prepare(call: &mut Call, old: &Value, mut new: Value, options: WriteOptions) 
     reset(call, old, &mut new, sub);
     resource.strategy.prepare_update(old, &mut new, sub);
     call.admit("update", Some(old), Some(&mut new), options.dry_run)?;
-    if resource.generation && has_new_intent(call, old, &new) {
+    // Where a pod runs is no wish of its owner.
+    let bound = sub == Some("binding");
+    if resource.generation && !bound && has_new_intent(call, old, &new) {
         let next = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = next.into();
     }

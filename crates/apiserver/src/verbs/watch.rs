@@ -83,7 +83,7 @@ pub(super) fn run(call: Call) -> Result<Response<Body>, Status> {
     });
     let mut response = Response::new(Body::stream(pieces));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    call.add_warnings(response.headers_mut());
+    call.warnings.add_to(response.headers_mut());
     Ok(response)
 }
 

@@ -44,9 +44,7 @@ const MUTATING_POLICIES: &[Cell] = &[
 const BINDINGS: &[Cell] = &[
     NAME,
     Cell::text("PolicyName", "The policy that it puts to work.", |object, _| text(object, "/spec/policyName")),
-    Cell::text("ParamRef", "The parameters that it gives.", |object, _| {
-        parameters(&object["spec"]["paramRef"]).into()
-    }),
+    Cell::text("ParamRef", "The parameters that it gives.", |object, _| parameters(&object["spec"]["paramRef"]).into()),
     AGE,
 ];
 

@@ -27,9 +27,8 @@ fn targets(object: &Value) -> String {
     if metrics.is_empty() {
         return cpu(object);
     }
-    let current = items(object, "/status/currentMetrics");
-    let all: Vec<_> =
-        metrics.iter().enumerate().map(|(index, metric)| one(metric, current.get(index).unwrap_or(&Value::Null))).collect();
+    let current = items(object, "/status/currentMetrics").iter().chain(std::iter::repeat(&Value::Null));
+    let all: Vec<_> = metrics.iter().zip(current).map(|(metric, status)| one(metric, status)).collect();
     first_of(&all, 2, ", ")
 }
 
@@ -38,11 +37,12 @@ fn cpu(object: &Value) -> String {
     if !has(object, "/spec/targetCPUUtilizationPercentage") {
         return "<none>".to_owned();
     }
-    let metric = |kind: &str, value: &Value| {
-        json!({ "type": "Resource", "resource": { "name": "cpu", kind: { "averageUtilization": value } } })
+    let of_cpu = |side: &str, value: &Value| {
+        let value = json!({ "averageUtilization": value });
+        json!({ "type": "Resource", "resource": { "name": "cpu", side: value } })
     };
-    let target = metric("target", &object["spec"]["targetCPUUtilizationPercentage"]);
-    one(&target, &metric("current", &object["status"]["currentCPUUtilizationPercentage"]))
+    let target = of_cpu("target", &object["spec"]["targetCPUUtilizationPercentage"]);
+    one(&target, &of_cpu("current", &object["status"]["currentCPUUtilizationPercentage"]))
 }
 
 fn one(metric: &Value, status: &Value) -> String {

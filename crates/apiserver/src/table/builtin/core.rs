@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::events::EVENTS;
 use super::nodes::NODES;
-use super::parts::{at, joined, labels, map, number, or, text};
+use super::parts::{joined, labels, map, number, or, text};
 use super::pods::PODS;
 use super::services::{ENDPOINTS, SERVICES};
 use super::storage::{CLAIMS, VOLUMES};
@@ -84,6 +84,6 @@ fn quota(object: &Value, limits: bool) -> String {
     names.sort_unstable();
     // Names of resources may have slashes, which pointers escape.
     let (hard, used) = (&object["status"]["hard"], &object["status"]["used"]);
-    let part = |name: &&str| format!("{name}: {}/{}", or(&used[*name], "", "0"), at(&hard[*name], ""));
+    let part = |name: &&str| format!("{name}: {}/{}", or(&used[*name], "", "0"), or(&hard[*name], "", "0"));
     names.iter().map(part).collect::<Vec<_>>().join(", ")
 }

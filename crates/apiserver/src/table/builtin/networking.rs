@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::parts::{at, first_of, has, items, name_or_default, or, text, texts};
+use super::parts::{at, first_of, items, name_or_default, or, text, texts};
 use super::selectors::selector;
 use super::services::balancers;
 use super::{AGE, Cell, NAME};
@@ -63,27 +63,27 @@ const SLICES: &[Cell] = &[
     NAME,
     Cell::text("AddressType", "What the addresses are.", |object, _| text(object, "/addressType")),
     Cell::text("Ports", "Ports that answer.", |object, _| {
-        let port = |port: &Value| or(port, "/port", &or(port, "/name", "*"));
-        some(items(object, "/ports").iter().map(port).collect()).into()
+        let port = |port: &Value| or(port, "/port", at(port, "/name"));
+        some(&items(object, "/ports").iter().map(port).collect::<Vec<_>>()).into()
     }),
     Cell::text("Endpoints", "Addresses that answer.", |object, _| {
         let endpoints = items(object, "/endpoints").iter();
         let addresses = endpoints.flat_map(|endpoint| texts(items(endpoint, "/addresses"), ""));
-        some(addresses.map(str::to_owned).collect()).into()
+        some(&addresses.map(str::to_owned).collect::<Vec<_>>()).into()
     }),
     AGE,
 ];
 
-#[expect(clippy::needless_pass_by_value, reason = "both callers collect for this alone")]
-fn some(all: Vec<String>) -> String {
-    if all.is_empty() { "<unset>".to_owned() } else { first_of(&all, 3, ",") }
+fn some(all: &[String]) -> String {
+    let text = first_of(all, 3, ",");
+    if text.is_empty() { "<unset>".to_owned() } else { text }
 }
 
 /// Three names at most; what is more is counted in rules, with or without a name, as Kubernetes does.
 fn hosts(object: &Value) -> String {
     const MOST: usize = 3;
     let rules = items(object, "/spec/rules");
-    let named = rules.iter().enumerate().filter(|(_, rule)| has(rule, "/host"));
+    let named = rules.iter().enumerate().filter(|(_, rule)| !at(rule, "/host").is_empty());
     let shown: Vec<_> = named.take(MOST).map(|(index, rule)| (index, at(rule, "/host"))).collect();
     let names = shown.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(",");
     match shown.last() {
@@ -112,10 +112,10 @@ fn parent(object: &Value) -> String {
     if parent.is_null() {
         return "<none>".to_owned();
     }
-    let mut text = at(parent, "/resource").to_lowercase();
-    if has(parent, "/group") && !at(parent, "/group").is_empty() {
-        text = format!("{text}.{}", at(parent, "/group").to_lowercase());
-    }
+    let text = match (at(parent, "/resource"), at(parent, "/group")) {
+        (resource, "") => resource.to_lowercase(),
+        (resource, group) => format!("{resource}.{group}").to_lowercase(),
+    };
     let parts = [at(parent, "/namespace"), at(parent, "/name")];
     parts.into_iter().filter(|part| !part.is_empty()).fold(text, |text, part| format!("{text}/{part}"))
 }

@@ -40,8 +40,7 @@ fn roles(node: &Value) -> String {
         None if key == "kubernetes.io/role" => value.as_str().map(str::to_owned),
         None => None,
     };
-    let roles: BTreeSet<_> =
-        map(node, "/metadata/labels").filter_map(role).filter(|role| !role.is_empty()).collect();
+    let roles: BTreeSet<_> = map(node, "/metadata/labels").filter_map(role).filter(|role| !role.is_empty()).collect();
     if roles.is_empty() { "<none>".to_owned() } else { roles.into_iter().collect::<Vec<_>>().join(",") }
 }
 

@@ -42,7 +42,6 @@ pub(super) fn as_struct(selector: &Value) -> String {
         format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{}],}},", values.join(" "))
     });
     let expressions: String = expressions.collect();
-    format!(
-        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
-    )
+    let expressions = format!("[]LabelSelectorRequirement{{{expressions}}}");
+    format!("&LabelSelector{{MatchLabels:map[string]string{{{labels}}},MatchExpressions:{expressions},}}")
 }

@@ -17,11 +17,8 @@ pub(super) const SERVICES: &[Cell] = &[
     Cell::text("Selector", "Labels of the pods behind it.", |service, _| labels(service, "/spec/selector")).wide(),
 ];
 
-pub(super) const ENDPOINTS: &[Cell] = &[
-    NAME,
-    Cell::text("Endpoints", "Addresses and ports that answer.", |object, _| endpoints(object).into()),
-    AGE,
-];
+pub(super) const ENDPOINTS: &[Cell] =
+    &[NAME, Cell::text("Endpoints", "Addresses and ports that answer.", |object, _| endpoints(object).into()), AGE];
 
 fn outside(service: &Value) -> String {
     let own = texts(items(service, "/spec/externalIPs"), "");

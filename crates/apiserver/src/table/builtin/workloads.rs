@@ -81,9 +81,7 @@ const DAEMON_SETS: &[Cell] = &[
     Cell::integer("Available", "How many pods have been ready for long enough.", |object, _| {
         number(object, "/status/numberAvailable").into()
     }),
-    Cell::text("Node Selector", "Labels of its nodes.", |object, _| {
-        labels(object, "/spec/template/spec/nodeSelector")
-    }),
+    Cell::text("Node Selector", "Labels of its nodes.", |object, _| labels(object, "/spec/template/spec/nodeSelector")),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -99,9 +97,7 @@ const REVISIONS: &[Cell] = &[
 
 const BUDGETS: &[Cell] = &[
     NAME,
-    Cell::text("Min Available", "How many pods must stay.", |object, _| {
-        or(object, "/spec/minAvailable", "N/A").into()
-    }),
+    Cell::text("Min Available", "How many pods must stay.", |object, _| or(object, "/spec/minAvailable", "N/A").into()),
     Cell::text("Max Unavailable", "How many pods may be missing.", |object, _| {
         or(object, "/spec/maxUnavailable", "N/A").into()
     }),
