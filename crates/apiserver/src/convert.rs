@@ -50,7 +50,8 @@ pub(crate) fn to_storage(resource: &Resource, version: &str, object: &mut Value)
 
 /// Sets what the stored form has by default.
 pub(crate) fn complete(resource: &Resource, object: &mut Value) {
-    let kind = if resource.group == "events.k8s.io" { "core.v1.Event" } else { "autoscaling.v2.HorizontalPodAutoscaler" };
+    let kind =
+        if resource.group == "events.k8s.io" { "core.v1.Event" } else { "autoscaling.v2.HorizontalPodAutoscaler" };
     if let Some(id) = facts().named(kind) {
         // It was decoded in its own version; what was renamed still fits.
         drop(facts::decode(id, object));

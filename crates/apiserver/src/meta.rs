@@ -181,7 +181,11 @@ fn validate_owners(metadata: &Value, errors: &mut Vec<FieldError>) {
             ("uid", "must not be empty"),
         ] {
             if owner[field].as_str().is_none_or(str::is_empty) {
-                errors.push(error(&format!("{path}.{field}"), Reason::Invalid, &format!("Invalid value: \"\": {problem}")));
+                errors.push(error(
+                    &format!("{path}.{field}"),
+                    Reason::Invalid,
+                    &format!("Invalid value: \"\": {problem}"),
+                ));
             }
         }
         if owner["kind"] == "Event" && matches!(owner["apiVersion"].as_str(), Some("v1" | "events.k8s.io/v1")) {

@@ -51,7 +51,7 @@ pub(crate) fn prefix(rule: NameRule, prefix: &str) -> Vec<String> {
 pub(crate) fn subdomain(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if name.len() > 253 {
-        problems.push(too_long(253));
+        problems.push("must be no more than 253 characters".to_owned());
     }
     if name.is_empty() || !name.split('.').all(|part| dns_part(part, false)) {
         problems.push(SUBDOMAIN.to_owned());

@@ -108,20 +108,25 @@ pub(crate) enum Discovery {
     Aggregated(&'static str),
 }
 
-pub(crate) fn discovery(header: &str) -> Discovery {
+/// What a client of discovery gets, and how it is written.
+///
+/// # Errors
+/// When the client accepts nothing that can be given.
+pub(crate) fn discovery(header: &str) -> Result<(Discovery, Encoding), Status> {
+    if header.trim().is_empty() {
+        return Ok((Discovery::Plain, Encoding::Json));
+    }
     for one in alternatives(header) {
-        if one.encoding() != Some(Encoding::Json) {
-            continue;
-        }
+        let Some(encoding) = one.encoding() else { continue };
         let aggregated =
             one.parameter("g") == Some("apidiscovery.k8s.io") && one.parameter("as") == Some("APIGroupDiscoveryList");
         match one.parameter("v") {
-            Some("v2") if aggregated => return Discovery::Aggregated("v2"),
-            _ if one.parameter("as").is_none() => return Discovery::Plain,
+            Some("v2") if aggregated => return Ok((Discovery::Aggregated("v2"), encoding)),
+            _ if one.parameter("as").is_none() => return Ok((Discovery::Plain, encoding)),
             _ => {}
         }
     }
-    Discovery::Plain
+    Err(Status::not_acceptable(&ACCEPTED))
 }
 
 #[cfg(test)]
@@ -150,7 +155,8 @@ mod tests {
     fn discovery_is_given_as_the_newest_form_that_is_understood() {
         let kubectl = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                        application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
-        assert_eq!(discovery(kubectl), Discovery::Aggregated("v2"));
-        assert_eq!(discovery("application/json"), Discovery::Plain);
+        assert_eq!(discovery(kubectl).unwrap(), (Discovery::Aggregated("v2"), Encoding::Json));
+        assert_eq!(discovery("application/yaml").unwrap(), (Discovery::Plain, Encoding::Yaml));
+        assert!(discovery("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList").is_err());
     }
 }

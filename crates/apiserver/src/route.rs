@@ -16,7 +16,7 @@ use tower::util::BoxCloneSyncService;
 use crate::body::Body;
 use crate::identity::{Attributes, Identity};
 use crate::metrics::Labels;
-use crate::negotiate::{self, Discovery};
+use crate::negotiate::{self, Discovery, Encoding};
 use crate::request::{Query, Target};
 use crate::server::Inner;
 use crate::status::Status;
@@ -52,26 +52,41 @@ where
 {
     let started = Instant::now();
     let mut labels = Labels { verb: request.method().to_string(), ..Labels::default() };
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let encoding = negotiate::objects(accept).map_or(Encoding::Json, |form| form.encoding);
     server.metrics.running.inc();
     let answer = answer(&server, request, &mut labels).await;
     server.metrics.running.dec();
-    let response = answer.unwrap_or_else(|status| refusal(&status));
+    let response = answer.unwrap_or_else(|refused| refusal(&refused, encoding));
     server.metrics.record(&labels, response.status().as_u16(), started.elapsed());
     response
 }
 
 /// A refusal on the wire.
-pub(crate) fn refusal(status: &Status) -> Response<Body> {
-    let mut response = Response::new(Body::whole(status.to_bytes()));
+fn refusal(refused: &Refused, encoding: Encoding) -> Response<Body> {
+    let Refused { status, warnings } = refused;
+    let mut response = written(&status.to_json(), encoding);
     *response.status_mut() = status.code;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    warnings.add_to(response.headers_mut());
     if let Some(seconds) = status.retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
     response
 }
 
-async fn answer<B>(server: &Arc<Inner>, request: Request<B>, labels: &mut Labels) -> Result<Response<Body>, Status>
+/// Why a request is refused, and what else is said about it.
+struct Refused {
+    status: Status,
+    warnings: Warnings,
+}
+
+impl From<Status> for Refused {
+    fn from(status: Status) -> Self {
+        Self { status, warnings: Warnings::default() }
+    }
+}
+
+async fn answer<B>(server: &Arc<Inner>, request: Request<B>, labels: &mut Labels) -> Result<Response<Body>, Refused>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -91,7 +106,7 @@ where
         Some(target) => resource(server, identity, target, request, labels).await,
         None => {
             authorize(server, &identity, &path, request.method())?;
-            page(server, &path, request)
+            Ok(page(server, &path, &request)?)
         }
     }
 }
@@ -129,7 +144,7 @@ async fn resource<B>(
     target: Target,
     request: Request<B>,
     labels: &mut Labels,
-) -> Result<Response<Body>, Status>
+) -> Result<Response<Body>, Refused>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -139,13 +154,15 @@ where
     let registry = server.registry.load_full();
     check_access(server, &identity, verb, &target)?;
     let found = registry.get(&target.group, &target.resource).cloned();
-    let Some((resource, version)) = found.and_then(|found| Some((found.clone(), found.version(&target.version)?.clone()))) else {
+    let Some((resource, version)) =
+        found.and_then(|found| Some((found.clone(), found.version(&target.version)?.clone())))
+    else {
         // Groups that are built in know what they do not have; of others nothing is known at all.
-        return if has_built_in(&registry, &target.group) { Err(Status::not_served()) } else { Ok(missing()) };
+        return if has_built_in(&registry, &target.group) { Err(Status::not_served().into()) } else { Ok(missing()) };
     };
     check_name(&target)?;
     if target.namespace.is_some() != resource.namespaced && (target.namespace.is_some() || target.name.is_some()) {
-        return Err(Status::not_served());
+        return if resource.is_custom() { Ok(missing()) } else { Err(Status::not_served().into()) };
     }
     labels.verb = verb.to_uppercase();
     labels.group.clone_from(&resource.group);
@@ -180,11 +197,7 @@ where
     let warnings = call.warnings.clone();
     let answered = verbs::run(call, verb).await;
     drop(place);
-    Ok(answered.unwrap_or_else(|status| {
-        let mut response = refusal(&status);
-        warnings.add_to(response.headers_mut());
-        response
-    }))
+    answered.map_err(|status| Refused { status, warnings })
 }
 
 fn has_built_in(registry: &crate::registry::Registry, group: &str) -> bool {
@@ -255,42 +268,37 @@ where
 }
 
 /// What is not about objects: discovery, OpenAPI, health, version, metrics.
-fn page<B>(server: &Inner, path: &str, request: Request<B>) -> Result<Response<Body>, Status> {
-    let accept =
-        request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Result<Response<Body>, Status> {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Err(Status::method_not_allowed());
-    }
-    plain_page(server, path, &accept, &query)
-}
-
-fn plain_page(server: &Inner, path: &str, accept: &str, query: &Query) -> Result<Response<Body>, Status> {
-    let registry = server.registry.load();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    match parts.as_slice() {
-        [""] => Ok(document(&json!({ "paths": paths(server) }))),
-        ["version"] => Ok(document(&version())),
-        ["healthz" | "livez" | "readyz", checks @ ..] => health(server, parts[0], checks, query),
-        ["metrics"] => Ok(metrics(server)),
-        [root @ ("api" | "apis")] => Ok(discovered(server, *root == "api", accept)),
-        ["api", version] if *version != "v1" => Err(Status::not_served()),
-        ["api", "v1"] => {
-            discovery::resources(&registry, "", "v1").map(|value| document(&value)).ok_or_else(Status::not_served)
-        }
-        ["apis", group] => group_page(server, group).map(|value| document(&value)).ok_or_else(Status::not_served),
+    let registry = server.registry.load();
+    let document = match parts.as_slice() {
+        [""] => Some(json!({ "paths": paths(server) })),
+        ["version"] => Some(version()),
+        ["api", "v1"] => discovery::resources(&registry, "", "v1"),
+        ["apis", group] => group_page(server, group),
         ["apis", group, version] => {
-            let own =
-                discovery::resources(&registry, group, version).or_else(|| delegated_resources(server, group, version));
-            own.map(|value| document(&value)).ok_or_else(Status::not_served)
+            discovery::resources(&registry, group, version).or_else(|| delegated_resources(server, group, version))
         }
-        ["openapi", "v3"] => Ok(document(&openapi::index(&registry))),
-        ["openapi", "v3", rest @ ..] => {
-            openapi::by_path(&registry, &rest.join("/")).map(|value| document(&value)).ok_or_else(Status::not_served)
+        ["openapi", "v3"] => Some(openapi::index(&registry)),
+        ["openapi", "v3", rest @ ..] => openapi::by_path(&registry, &rest.join("/")),
+        ["openapi", "v2"] => Some(openapi::everything(&registry)),
+        _ => None,
+    };
+    let answer = match (document, parts.as_slice()) {
+        (Some(value), _) => {
+            let (_, encoding) = negotiate::discovery(accept)?;
+            written(&value, encoding)
         }
-        ["openapi", "v2"] => openapi_v2(server, accept),
-        _ => Ok(missing()),
-    }
+        (None, [check @ ("healthz" | "livez" | "readyz"), checks @ ..]) => health(server, check, checks, &query)?,
+        (None, ["metrics"]) => metrics(server),
+        (None, [root @ ("api" | "apis")]) => discovered(server, *root == "api", accept)?,
+        (None, ["api", ..]) => return Err(Status::not_served()),
+        (None, _) => return Ok(missing()),
+    };
+    // What is not there is not there by any method.
+    if matches!(*request.method(), Method::GET | Method::HEAD) { Ok(answer) } else { Err(Status::method_not_allowed()) }
 }
 
 /// A path that nothing is at.
@@ -301,9 +309,10 @@ fn missing() -> Response<Body> {
     response
 }
 
-fn document(value: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::whole(format!("{value}\n")));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+fn written(value: &Value, encoding: Encoding) -> Response<Body> {
+    let yaml = (encoding == Encoding::Yaml).then(|| serde_saphyr::to_string(value).ok()).flatten();
+    let mut response = Response::new(Body::whole(yaml.unwrap_or_else(|| format!("{value}\n"))));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
     response
 }
 
@@ -350,31 +359,32 @@ fn architecture() -> &'static str {
     }
 }
 
-fn discovered(server: &Inner, core: bool, accept: &str) -> Response<Body> {
+fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>, Status> {
     let registry = server.registry.load();
-    match negotiate::discovery(accept) {
-        Discovery::Plain if core => document(&discovery::core_versions(&server.address.load())),
+    let (wanted, encoding) = negotiate::discovery(accept)?;
+    Ok(match wanted {
+        Discovery::Plain if core => written(&discovery::core_versions(&server.address.load()), encoding),
         Discovery::Plain => {
             let mut groups = discovery::groups(&registry);
             if let Some(list) = groups["groups"].as_array_mut() {
                 list.extend(server.delegated.iter().map(delegated_group));
             }
-            document(&groups)
+            written(&groups, encoding)
         }
         Discovery::Aggregated(form) => {
             let mut value = discovery::aggregated(&registry, core, form);
             if let Some(items) = value["items"].as_array_mut().filter(|_| !core) {
                 items.extend(server.delegated.iter().map(delegated_discovery));
             }
-            let mut response = document(&value);
-            let text = format!("application/json;g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList");
+            let mut response = written(&value, encoding);
+            let text = format!("{};g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList", encoding.media_type());
             if let Ok(value) = HeaderValue::from_str(&text) {
                 response.headers_mut().insert(header::CONTENT_TYPE, value);
             }
             response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
             response
         }
-    }
+    })
 }
 
 fn group_page(server: &Inner, group: &str) -> Option<Value> {
@@ -436,14 +446,6 @@ fn delegated_discovery(one: &Delegated) -> Value {
         .collect();
     let version = json!({ "version": one.version, "resources": resources, "freshness": "Current" });
     json!({ "metadata": { "name": one.group }, "versions": [version] })
-}
-
-fn openapi_v2(server: &Inner, accept: &str) -> Result<Response<Body>, Status> {
-    let wants_json = accept.is_empty() || accept.contains("application/json") || accept.contains("*/*");
-    if !wants_json {
-        return Err(Status::not_acceptable(&["application/json"]));
-    }
-    Ok(document(&openapi::everything(&server.registry.load())))
 }
 
 fn metrics(server: &Inner) -> Response<Body> {

@@ -167,7 +167,9 @@ impl Parser {
                 self.at += 1;
                 let bound = self.word();
                 let bound = bound.parse().map_err(|_| {
-                    format!("values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer")
+                    format!(
+                        "values[0]: Invalid value: \"{bound}\": for 'Gt', 'Lt' operators, the value must be an integer"
+                    )
                 })?;
                 if sign == ">" { Operator::Greater(bound) } else { Operator::Less(bound) }
             }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use bytes::Bytes;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 use structural::FieldError;
@@ -52,7 +51,15 @@ impl Subject<'_> {
 
 impl Status {
     pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Map::new(), retry_after: None, empty_details: false, metadata_continue: None }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: Map::new(),
+            retry_after: None,
+            empty_details: false,
+            metadata_continue: None,
+        }
     }
 
     /// Refuses a write for a reason of one's own; for whoever has a say in admission.
@@ -208,12 +215,6 @@ impl Status {
             status["details"] = details.into();
         }
         status
-    }
-
-    pub(crate) fn to_bytes(&self) -> Bytes {
-        let mut text = self.to_json().to_string();
-        text.push('\n');
-        text.into()
     }
 }
 

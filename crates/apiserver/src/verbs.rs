@@ -79,8 +79,8 @@ pub(crate) fn verb(method: &Method, target: &Target, query: &Query) -> Option<&'
     Some(match (method.as_str(), named) {
         ("GET", false) if target.watch || query.flag("watch") => "watch",
         ("GET", true) if target.watch => "watch",
-        ("GET" | "HEAD", false) => "list",
-        ("GET" | "HEAD", true) => "get",
+        ("GET", false) => "list",
+        ("GET", true) => "get",
         ("POST", _) => "create",
         ("PUT", true) => "update",
         ("PATCH", true) => "patch",
@@ -214,7 +214,9 @@ impl Call {
             View::Whole => renderer.object(&mut out, object)?,
             View::Metadata => renderer.metadata(&mut out, object),
             View::MetadataList => {
-                return Err(not_shown("you requested PartialObjectMetadataList, but the requested object is not a list"));
+                return Err(not_shown(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list",
+                ));
             }
             View::Table => {
                 let include = crate::table::Include::parse(self.query.get("includeObject"))?;

@@ -6,17 +6,11 @@ use std::path::Path;
 use e2e::clients;
 use e2e::embedded::Embedded;
 
-/// What our server does not do yet, each with its reason.
-const NOT_YET: [&str; 1] = [
-    // kubectl changes built-in kinds by strategic merge patches.
-    "apply_creates_changes_and_leaves_config_maps",
-];
-
 #[tokio::test]
 #[ignore = "needs the real peers: make test-peers"]
 async fn kubectl_works() {
     let server = start().await;
-    if let Err(error) = clients::kubectl::run(&server.kubeconfig(), &NOT_YET) {
+    if let Err(error) = clients::kubectl::run(&server.kubeconfig(), &[]) {
         panic!("{error:#}");
     }
 }

@@ -1,5 +1,7 @@
 //! Where two answers differ.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 /// One place where two answers differ.
@@ -25,9 +27,16 @@ pub fn differences(ours: Value, theirs: Value) -> Vec<Difference> {
 fn collect(path: &str, ours: Option<&Value>, theirs: Option<&Value>, found: &mut Vec<Difference>) {
     match (ours, theirs) {
         (Some(Value::Object(a)), Some(Value::Object(b))) => {
-            let keys: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
             for key in keys {
                 collect(&format!("{path}/{}", escape(key)), a.get(key), b.get(key), found);
+            }
+        }
+        (Some(Value::Array(a)), Some(Value::Array(b))) if keyed(a).is_some() && keyed(b).is_some() => {
+            let (a, b) = (keyed(a).unwrap_or_default(), keyed(b).unwrap_or_default());
+            let keys: BTreeSet<&str> = a.keys().chain(b.keys()).copied().collect();
+            for key in keys {
+                collect(&format!("{path}/{}", escape(key)), a.get(key).copied(), b.get(key).copied(), found);
             }
         }
         (Some(Value::Array(a)), Some(Value::Array(b))) => {
@@ -38,6 +47,17 @@ fn collect(path: &str, ours: Option<&Value>, theirs: Option<&Value>, found: &mut
         (a, b) if a == b => {}
         (a, b) => found.push(Difference { path: path.to_owned(), ours: show(a), theirs: show(b) }),
     }
+}
+
+/// The entries of a discovery document by their name: one that is missing must not make all after it differ.
+fn keyed(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
+    let mut found = BTreeMap::new();
+    for entry in list {
+        entry.get("verbs")?;
+        let key = ["resource", "subresource", "name"].into_iter().find_map(|field| entry[field].as_str())?;
+        found.insert(key, entry);
+    }
+    (found.len() == list.len()).then_some(found)
 }
 
 fn show(value: Option<&Value>) -> String {

@@ -13,8 +13,9 @@ pub(super) struct Definition;
 
 impl Strategy for Definition {
     fn prepare_create(&self, object: &mut Value) {
-        let stored: Vec<Value> =
+        let mut stored: Vec<Value> =
             versions(object).filter(|one| one["storage"] == true).map(|one| one["name"].clone()).collect();
+        stored.truncate(1);
         object["status"] = json!({
             "conditions": null,
             "acceptedNames": { "plural": "", "kind": "" },
@@ -165,6 +166,13 @@ fn check_versions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
         errors.push(FieldError { field: "spec.versions".to_owned(), reason: Reason::Invalid, message });
     }
     let listed = object["status"]["storedVersions"].as_array().map_or(&[][..], |list| list);
+    let stored_last =
+        all.iter().rfind(|version| version["storage"] == true).and_then(|version| version["name"].as_str());
+    if let Some(name) = stored_last.filter(|name| !listed.is_empty() && !listed.iter().any(|one| one == name)) {
+        let text = serde_json::to_string(listed).unwrap_or_default();
+        let message = format!("Invalid value: {text}: must have the storage version {name}");
+        errors.push(FieldError { field: "status.storedVersions".to_owned(), reason: Reason::Invalid, message });
+    }
     if listed.is_empty() {
         let message = "Invalid value: null: must have at least one stored version".to_owned();
         errors.push(FieldError { field: "status.storedVersions".to_owned(), reason: Reason::Invalid, message });

@@ -44,7 +44,9 @@ impl Strategy for Namespace {
         bad.map(|(index, name)| FieldError {
             field: format!("spec.finalizers[{index}]"),
             reason: Reason::Invalid,
-            message: format!("Invalid value: \"{name}\": name is neither a standard finalizer name nor is it fully qualified"),
+            message: format!(
+                "Invalid value: \"{name}\": name is neither a standard finalizer name nor is it fully qualified"
+            ),
         })
         .collect()
     }

@@ -20,7 +20,18 @@ impl Strategy for Pod {
     }
 
     fn prepare_update(&self, old: &Value, new: &mut Value, subresource: Option<&str>) {
+        if subresource.is_none() {
+            // What was added on creation need not be repeated.
+            for field in ["priority", "preemptionPolicy"] {
+                if new["spec"].get(field).is_none() {
+                    put_back(&mut new["spec"], &old["spec"], field);
+                }
+            }
+            add_default_tolerations(new);
+        }
         if subresource == Some("status") {
+            // It follows from the spec, whatever the client says or leaves out.
+            put_back(&mut new["status"], &old["status"], "qosClass");
             new["metadata"]["ownerReferences"] = old["metadata"]["ownerReferences"].clone();
             if new["metadata"]["ownerReferences"].is_null()
                 && let Some(metadata) = member(new, "metadata")

@@ -45,7 +45,7 @@ pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions
                 snapshot.check_namespace(call.namespace()).map_err(|error| call.refusal(error, &name))?;
             }
             if snapshot.get(&call.resource.table, &Key::new(call.namespace(), &name)).is_some() {
-                return Err(Status::already_exists(call.resource.subject(), &name));
+                return Err(exists(call, &name));
             }
             return call.answer(StatusCode::CREATED, &Object { revision: NOT_STORED, draft });
         }
@@ -59,9 +59,21 @@ pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions
         match call.server.store.write(write).await {
             Ok(object) => return call.answer(StatusCode::CREATED, &object),
             Err(WriteError::Exists) if attempts > 0 => {}
+            Err(WriteError::Exists) => return Err(exists(call, &name)),
             Err(error) => return Err(call.refusal(error, &name)),
         }
     }
+}
+
+/// There is one already; one that is on its way out is told as such.
+fn exists(call: &Call, name: &str) -> Status {
+    let mut status = Status::already_exists(call.resource.subject(), name);
+    let snapshot = call.server.store.snapshot();
+    let old = snapshot.get(&call.resource.table, &Key::new(call.namespace(), name)).and_then(|old| old.value().ok());
+    if old.is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null()) {
+        status.message.insert_str(0, "object is being deleted: ");
+    }
+    status
 }
 
 /// Names the object, sets what the server sets, and checks it.

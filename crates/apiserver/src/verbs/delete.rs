@@ -150,8 +150,8 @@ fn answer(call: &Call, options: &Options, outcome: Outcome) -> Result<Response<B
         }
         Outcome::Gone(object) => call.answer(StatusCode::OK, &object),
         Outcome::Marked(object) => {
-            let accepted =
-                options.propagation_policy.as_deref() == Some("Foreground") || options.orphan_dependents == Some(false);
+            // For the oldest clients alone, who asked in the oldest way.
+            let accepted = options.orphan_dependents == Some(false);
             call.answer(if accepted { StatusCode::ACCEPTED } else { StatusCode::OK }, &object)
         }
     }
@@ -210,10 +210,16 @@ fn check(call: &Call, old: &Value, options: &Options) -> Result<(), Status> {
              have been {perhaps}"
         );
         // Here Kubernetes names the kind, not the resource.
-        let subject = status::Subject { group: "", resource: subject.kind, kind: subject.kind };
+        let subject = status::Subject { resource: subject.kind, ..subject };
         Status::conflict(subject, call.name(), problem)
     };
+    let is_namespace = &*call.resource.table == "namespaces";
     let preconditions = options.preconditions.clone().unwrap_or_default();
+    if let Some(uid) = preconditions.uid.as_deref().filter(|uid| is_namespace && *uid != meta::text(old, "uid")) {
+        let found = meta::text(old, "uid");
+        let problem = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {found}");
+        return Err(Status::conflict(subject, call.name(), problem));
+    }
     if let Some(uid) = preconditions.uid.as_deref().filter(|uid| *uid != meta::text(old, "uid")) {
         return Err(failed("UID", uid, meta::text(old, "uid"), "deleted and then recreated"));
     }
@@ -222,7 +228,7 @@ fn check(call: &Call, old: &Value, options: &Options) -> Result<(), Status> {
     {
         return Err(failed("ResourceVersion", version, meta::text(old, "resourceVersion"), "modified"));
     }
-    if &*call.resource.table == "namespaces" && PERMANENT.contains(&call.name()) {
+    if is_namespace && PERMANENT.contains(&call.name()) {
         return Err(Status::forbidden(subject, call.name(), "this namespace may not be deleted"));
     }
     Ok(())
@@ -323,10 +329,14 @@ pub(super) async fn collection(mut call: Call) -> Result<Response<Body>, Status>
             Err(status) => return Err(status),
         }
     }
+    let mut metadata = json!({ "resourceVersion": snapshot.revision.to_string() });
+    if call.resource.is_custom() {
+        metadata["continue"] = "".into();
+    }
     let list = json!({
         "kind": call.resource.list_kind,
         "apiVersion": call.renderer().api_version(),
-        "metadata": { "resourceVersion": snapshot.revision.to_string() },
+        "metadata": metadata,
         "items": items,
     });
     call.answer_value(StatusCode::OK, &list)

@@ -26,6 +26,15 @@ const PIECE: usize = 64 << 10;
 pub(super) fn run(call: &Call) -> Result<Response<Body>, Status> {
     let selection = Selection::of(call)?;
     call.query.number("timeoutSeconds")?;
+    if call.query.get("sendInitialEvents").is_some_and(|text| !text.is_empty()) {
+        let error = structural::FieldError {
+            field: "sendInitialEvents".to_owned(),
+            reason: structural::Reason::Forbidden,
+            message: "Forbidden: sendInitialEvents is forbidden for list".to_owned(),
+        };
+        let subject = crate::status::Subject { group: "meta.k8s.io", resource: "", kind: "ListOptions" };
+        return Err(Status::invalid(subject, "", &[error]));
+    }
     let page = Page::of(&call.query)?;
     let found = Moment::of(call, &page)?.select(&selection, &page)?;
     match (call.representation.view, call.representation.encoding) {

@@ -96,7 +96,8 @@ impl Patch {
             }
             _ => {
                 let message = "415: Unsupported Media Type";
-                Err(Status::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).with_empty_details())
+                Err(Status::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+                    .with_empty_details())
             }
         }
     }
@@ -161,7 +162,8 @@ fn invalid_patch(message: &str) -> Status {
 
 /// A patch changes an object; it does not make it another one.
 fn check(call: &Call, old: &Value, object: &mut Value) -> Result<(), Status> {
-    call.check_type(object, true).map_err(|status| if call.resource.is_custom() { status } else { in_patch(&status) })?;
+    call.check_type(object, true)
+        .map_err(|status| if call.resource.is_custom() { status } else { in_patch(&status) })?;
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     if !uid.is_empty() && object["metadata"]["uid"] != old["metadata"]["uid"] {
         let message = format!("Invalid value: \"{uid}\": field is immutable");

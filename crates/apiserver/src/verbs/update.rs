@@ -15,6 +15,19 @@ use crate::request::WriteOptions;
 use crate::status::{Status, Subject};
 use crate::store::{Draft, Expect, Object, Write, WriteError};
 
+/// Built-in kinds that are not replaced blindly.
+const MUST_BE_READ: [&str; 9] = [
+    "apiservices",
+    "customresourcedefinitions",
+    "flowschemas",
+    "leases",
+    "mutatingwebhookconfigurations",
+    "poddisruptionbudgets",
+    "prioritylevelconfigurations",
+    "validatingadmissionpolicies",
+    "validatingwebhookconfigurations",
+];
+
 /// A change that keeps losing to others is given up after this many tries.
 const ATTEMPTS: usize = 20;
 
@@ -24,10 +37,16 @@ pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
     check_names(&call, &object)?;
     let exists = call.current().is_ok();
     if !exists && call.target.subresource.is_none() && call.resource.strategy.create_on_update() {
-        if meta::text(&object, "uid").is_empty() && meta::text(&object, "resourceVersion").is_empty() {
-            return create::create(&mut call, object, options).await;
+        let uid = meta::text(&object, "uid");
+        if !uid.is_empty() {
+            let problem = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+            return Err(Status::conflict(call.resource.subject(), call.name(), problem));
         }
-        return Err(call.not_found());
+        let mut object = object;
+        if let Some(metadata) = meta::of(&mut object) {
+            metadata.remove("resourceVersion");
+        }
+        return create::create(&mut call, object, options).await;
     }
     let changed = change(&mut call, options, |_, _| Ok(object.clone())).await?;
     call.answer(StatusCode::OK, &changed)
@@ -36,10 +55,8 @@ pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
 fn check_names(call: &Call, object: &Value) -> Result<(), Status> {
     let name = meta::text(object, "name");
     if name.is_empty() {
-        let problem = format!(
-            "the name of the object ({} based on URL) was undeterminable: name must be provided",
-            call.name()
-        );
+        let problem =
+            format!("the name of the object ({} based on URL) was undeterminable: name must be provided", call.name());
         return Err(Status::bad_request(problem));
     }
     if name != call.name() {
@@ -50,8 +67,9 @@ fn check_names(call: &Call, object: &Value) -> Result<(), Status> {
     }
     check_namespace(call, object)?;
     let unconditional = matches!(meta::text(object, "resourceVersion"), "" | "0");
-    if unconditional && call.resource.is_custom() && call.current().is_ok() {
-        // Whoever replaces a custom object must have read it.
+    let careful = call.resource.is_custom() || MUST_BE_READ.contains(&call.resource.plural.as_str());
+    if unconditional && careful && call.current().is_ok() {
+        // Whoever replaces such an object must have read it.
         let error = FieldError {
             field: "metadata.resourceVersion".to_owned(),
             reason: structural::Reason::Invalid,

@@ -105,7 +105,10 @@ async fn all_versions_show_the_same_object() {
     server.post(WIDGETS, &widget("w", &json!({}))).await.expect(201);
     let other = WIDGETS.replace("/v1/", "/v2beta1/");
     let answer = server.get(&format!("{other}/w")).await;
-    assert_eq!(answer.headers["warning"], "299 - \"example.com/v2beta1 Widget is deprecated; use example.com/v1 Widget\"");
+    assert_eq!(
+        answer.headers["warning"],
+        "299 - \"example.com/v2beta1 Widget is deprecated; use example.com/v1 Widget\""
+    );
     assert_eq!(answer.body["apiVersion"], "example.com/v2beta1");
     let groups = server.get("/apis/example.com").await.expect(200);
     assert_eq!(groups["preferredVersion"]["version"], "v1");
@@ -128,7 +131,10 @@ async fn bad_definitions_are_refused_by_field() {
     };
     assert_eq!(refused(|one| one["metadata"]["name"] = "other.example.com".into()).await, ["metadata.name"]);
     assert_eq!(refused(|one| one["spec"]["scope"] = "Global".into()).await, ["spec.scope"]);
-    assert_eq!(refused(|one| one["spec"]["versions"][0]["storage"] = false.into()).await, ["spec.versions"]);
+    assert_eq!(
+        refused(|one| one["spec"]["versions"][0]["storage"] = false.into()).await,
+        ["spec.versions", "status.storedVersions"]
+    );
     let path = "spec.versions[0].schema.openAPIV3Schema";
     assert_eq!(refused(|one| drop(one["spec"]["versions"][0].as_object_mut().unwrap().remove("schema"))).await, [path]);
     let found = refused(|one| {

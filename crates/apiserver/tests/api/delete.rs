@@ -42,7 +42,7 @@ async fn a_finalizer_holds_until_it_is_taken_away() {
 async fn policies_leave_word_for_whoever_collects() {
     let server = server().await;
     for (policy, finalizers, code) in
-        [("Foreground", json!(["foregroundDeletion"]), 202), ("Orphan", json!(["orphan"]), 200)]
+        [("Foreground", json!(["foregroundDeletion"]), 200), ("Orphan", json!(["orphan"]), 200)]
     {
         let path = format!("{MAPS}/{}", policy.to_lowercase());
         server.post(MAPS, &map(&policy.to_lowercase())).await.expect(201);
@@ -65,7 +65,10 @@ async fn preconditions_are_conditions() {
     let made = server.post(MAPS, &map("a")).await.expect(201);
     let path = format!("{MAPS}/a");
     let wrong = server.delete(&path, &json!({ "preconditions": { "uid": "other" } })).await.expect(409);
-    assert!(wrong["message"].as_str().unwrap().contains("the UID in the precondition (other) does not match"), "{wrong}");
+    assert!(
+        wrong["message"].as_str().unwrap().contains("the UID in the precondition (other) does not match"),
+        "{wrong}"
+    );
     server.delete(&path, &json!({ "preconditions": { "resourceVersion": "1" } })).await.expect(409);
     let right = json!({ "preconditions": { "uid": made["metadata"]["uid"], "resourceVersion": made["metadata"]["resourceVersion"] } });
     server.delete(&path, &right).await.expect(200);
