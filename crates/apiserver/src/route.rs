@@ -295,6 +295,7 @@ fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Result<Response<
         (None, ["metrics"]) => metrics(server),
         (None, [root @ ("api" | "apis")]) => discovered(server, *root == "api", accept)?,
         (None, ["api", ..]) => return Err(Status::not_served()),
+        (None, ["apis", group, ..]) if has_built_in(&registry, group) => return Err(Status::not_served()),
         (None, _) => return Ok(missing()),
     };
     // What is not there is not there by any method.

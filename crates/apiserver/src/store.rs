@@ -191,7 +191,7 @@ pub(crate) struct Store {
 struct Shared {
     snapshot: ArcSwap<Snapshot>,
     histories: Mutex<BTreeMap<Table, Arc<History>>>,
-    /// Where histories begin that nobody has asked for yet.
+    /// Where histories begin: what was before is not known.
     opened: u64,
 }
 
@@ -266,7 +266,8 @@ impl Store {
 impl Shared {
     fn history(&self, table: &Table) -> Arc<History> {
         let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(History::new(self.snapshot.load().revision.max(self.opened)));
+        // Every write makes the history of its table: where there is none, nothing has happened since the opening.
+        let new = || Arc::new(History::new(self.opened));
         histories.entry(table.clone()).or_insert_with(new).clone()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -252,15 +252,16 @@ fn mark(call: &Call, old: &Value, options: &Options) -> Value {
         if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|number| *number > 0) {
             metadata.insert("generation".to_owned(), (generation + 1).into());
         }
-    } else if asked.is_some() && options.grace_period_seconds.is_some() {
-        // A period can be cut short, never made longer.
+    } else if asked.is_some() {
+        // A period can be cut short, never made longer; while it runs, nothing else about the deletion changes.
         let before = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
-        if grace < before {
-            let start = metadata
-                .get("deletionTimestamp")
-                .and_then(Value::as_str)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or(now);
+        let shorter = options.grace_period_seconds.is_some() && grace < before;
+        if !shorter && before > 0 {
+            return new;
+        }
+        if shorter {
+            let start = metadata.get("deletionTimestamp").and_then(Value::as_str).and_then(|text| text.parse().ok());
+            let start: Timestamp = start.unwrap_or(now);
             let end = start.saturating_sub(SignedDuration::from_secs(before - grace)).unwrap_or(now);
             metadata.insert("deletionTimestamp".to_owned(), clock::text(end).into());
             metadata.insert("deletionGracePeriodSeconds".to_owned(), grace.into());

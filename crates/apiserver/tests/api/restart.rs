@@ -41,6 +41,11 @@ async fn everything_is_there_after_a_restart() {
     assert_eq!(selected["items"].as_array().unwrap().len(), 1);
     let number =
         |value: &serde_json::Value| value["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    // What happened before the restart is not known any more.
+    let mut frames = server.watch(&format!("{MAPS}?watch=1&resourceVersion=2")).await;
+    let error = frames.next().await;
+    assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert_eq!(frames.next().await, serde_json::Value::Null);
     let next = server.post(MAPS, &map("b")).await.expect(201);
     assert!(number(&next) > number(&custom) + 1, "revisions only grow");
     server.delete(&format!("{DEFINITIONS}/widgets.example.com"), &json!({})).await.expect(200);
