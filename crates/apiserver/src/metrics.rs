@@ -42,7 +42,16 @@ pub(crate) struct Metrics {
     durations: Family<Labels, Histogram, fn() -> Histogram>,
     objects: Family<OfResource, Gauge>,
     pub(crate) running: Gauge,
-    pub(crate) watches: Gauge,
+    watches: Gauge,
+}
+
+/// An open watch.
+pub(crate) struct Watching(Gauge);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 impl Metrics {
@@ -72,6 +81,12 @@ impl Metrics {
         registry.register("apiserver_current_inflight_requests", "Requests being worked on", metrics.running.clone());
         registry.register("apiserver_longrunning_requests", "Watches that are open", metrics.watches.clone());
         Self { registry, ..metrics }
+    }
+
+    /// Counts a watch for as long as what it gives is kept.
+    pub(crate) fn watching(&self) -> Watching {
+        self.watches.inc();
+        Watching(self.watches.clone())
     }
 
     pub(crate) fn record(&self, labels: &Labels, code: u16, took: Duration) {

@@ -1,27 +1,29 @@
 //! From a request to whoever answers it.
 
-use std::convert::Infallible;
+mod delegated;
+mod pages;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::combinators::UnsyncBoxBody;
+use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use tower::Service as _;
-use tower::util::BoxCloneSyncService;
 
 use crate::body::Body;
 use crate::identity::{Attributes, Identity};
 use crate::metrics::Labels;
-use crate::negotiate::{self, Discovery, Encoding};
+use crate::negotiate::{self, Encoding};
 use crate::request::{Query, Target};
 use crate::server::Inner;
 use crate::status::Status;
 use crate::verbs::{self, Call, Warnings};
-use crate::{discovery, openapi};
+use pages::{missing, page, written};
+
+pub(crate) use delegated::Delegated;
+pub use delegated::{Delegate, RequestBody};
 
 /// A request's body may have this many bytes.
 const MOST_BYTES: usize = 3 << 20;
@@ -29,20 +31,6 @@ const MOST_BYTES: usize = 3 << 20;
 const SLOWEST_BODY: Duration = Duration::from_secs(60);
 
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// The body of a request that another service gets.
-pub type RequestBody = UnsyncBoxBody<Bytes, BoxError>;
-
-/// Another service that answers for a group. It must always be ready.
-pub type Delegate = BoxCloneSyncService<Request<RequestBody>, Response<Body>, Infallible>;
-
-/// A group that another service answers for.
-pub(crate) struct Delegated {
-    pub(crate) group: String,
-    pub(crate) version: String,
-    pub(crate) resources: Vec<Value>,
-    pub(crate) service: Delegate,
-}
 
 /// Answers a request, whatever it is.
 pub(crate) async fn handle<B>(server: Arc<Inner>, request: Request<B>) -> Response<Body>
@@ -265,226 +253,4 @@ where
         Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Status::too_large(MOST_BYTES)),
         Err(error) => Err(Status::bad_request(format!("unable to read the body of the request: {error}"))),
     }
-}
-
-/// What is not about objects: discovery, OpenAPI, health, version, metrics.
-fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Result<Response<Body>, Status> {
-    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let query = Query::parse(request.uri().query().unwrap_or_default());
-    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let registry = server.registry.load();
-    let document = match parts.as_slice() {
-        [""] => Some(json!({ "paths": paths(server) })),
-        ["version"] => Some(version()),
-        ["api", "v1"] => discovery::resources(&registry, "", "v1"),
-        ["apis", group] => group_page(server, group),
-        ["apis", group, version] => {
-            discovery::resources(&registry, group, version).or_else(|| delegated_resources(server, group, version))
-        }
-        ["openapi", "v3"] => Some(openapi::index(&registry)),
-        ["openapi", "v3", rest @ ..] => openapi::by_path(&registry, &rest.join("/")),
-        ["openapi", "v2"] => Some(openapi::everything(&registry)),
-        _ => None,
-    };
-    let answer = match (document, parts.as_slice()) {
-        (Some(value), _) => {
-            let (_, encoding) = negotiate::discovery(accept)?;
-            written(&value, encoding)
-        }
-        (None, [check @ ("healthz" | "livez" | "readyz"), checks @ ..]) => health(server, check, checks, &query)?,
-        (None, ["metrics"]) => metrics(server),
-        (None, [root @ ("api" | "apis")]) => discovered(server, *root == "api", accept)?,
-        (None, ["api", ..]) => return Err(Status::not_served()),
-        (None, ["apis", group, ..]) if has_built_in(&registry, group) => return Err(Status::not_served()),
-        (None, _) => return Ok(missing()),
-    };
-    // What is not there is not there by any method.
-    if matches!(*request.method(), Method::GET | Method::HEAD) { Ok(answer) } else { Err(Status::method_not_allowed()) }
-}
-
-/// A path that nothing is at.
-fn missing() -> Response<Body> {
-    let mut response = Response::new(Body::whole("404 page not found\n"));
-    *response.status_mut() = StatusCode::NOT_FOUND;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
-}
-
-fn written(value: &Value, encoding: Encoding) -> Response<Body> {
-    let yaml = (encoding == Encoding::Yaml).then(|| serde_saphyr::to_string(value).ok()).flatten();
-    let mut response = Response::new(Body::whole(yaml.unwrap_or_else(|| format!("{value}\n"))));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
-    response
-}
-
-fn plain(code: StatusCode, text: String) -> Response<Body> {
-    let mut response = Response::new(Body::whole(text));
-    *response.status_mut() = code;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    response
-}
-
-fn paths(server: &Inner) -> Vec<String> {
-    let registry = server.registry.load();
-    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-    for group in registry.groups().into_iter().filter(|group| !group.is_empty()) {
-        paths.push(format!("/apis/{group}"));
-        paths.extend(registry.versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));
-    }
-    let others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
-    paths.extend(others.into_iter().map(str::to_owned));
-    paths
-}
-
-fn version() -> Value {
-    let mut numbers = crate::VERSION.trim_start_matches('v').split('.');
-    json!({
-        "major": numbers.next(),
-        "minor": numbers.next(),
-        "gitVersion": format!("{}+orlop.{}", crate::VERSION, env!("CARGO_PKG_VERSION")),
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "",
-        "compiler": "rustc",
-        "platform": format!("{}/{}", std::env::consts::OS, architecture()),
-    })
-}
-
-/// In Go's words, which clients compare with.
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
-fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>, Status> {
-    let registry = server.registry.load();
-    let (wanted, encoding) = negotiate::discovery(accept)?;
-    Ok(match wanted {
-        Discovery::Plain if core => written(&discovery::core_versions(&server.address.load()), encoding),
-        Discovery::Plain => {
-            let mut groups = discovery::groups(&registry);
-            if let Some(list) = groups["groups"].as_array_mut() {
-                list.extend(server.delegated.iter().map(delegated_group));
-            }
-            written(&groups, encoding)
-        }
-        Discovery::Aggregated(form) => {
-            let mut value = discovery::aggregated(&registry, core, form);
-            if let Some(items) = value["items"].as_array_mut().filter(|_| !core) {
-                items.extend(server.delegated.iter().map(delegated_discovery));
-            }
-            let mut response = written(&value, encoding);
-            let text = format!("{};g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList", encoding.media_type());
-            if let Ok(value) = HeaderValue::from_str(&text) {
-                response.headers_mut().insert(header::CONTENT_TYPE, value);
-            }
-            response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
-            response
-        }
-    })
-}
-
-fn group_page(server: &Inner, group: &str) -> Option<Value> {
-    discovery::group(&server.registry.load(), group).or_else(|| {
-        let one = server.delegated.iter().find(|one| one.group == group)?;
-        let mut value = delegated_group(one);
-        value["kind"] = "APIGroup".into();
-        value["apiVersion"] = "v1".into();
-        Some(value)
-    })
-}
-
-fn delegated_group(one: &Delegated) -> Value {
-    let version = json!({ "groupVersion": format!("{}/{}", one.group, one.version), "version": one.version });
-    json!({ "name": one.group, "versions": [version], "preferredVersion": version })
-}
-
-fn delegated_resources(server: &Inner, group: &str, version: &str) -> Option<Value> {
-    let one = server.delegated.iter().find(|one| one.group == group && one.version == version)?;
-    Some(json!({
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": format!("{group}/{version}"),
-        "resources": one.resources,
-    }))
-}
-
-/// The same entries in the aggregated form: subresources hang below their resource there.
-fn delegated_discovery(one: &Delegated) -> Value {
-    let kind = |entry: &Value| json!({ "group": one.group, "version": one.version, "kind": entry["kind"] });
-    let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
-    let subs = |plural: &str| -> Vec<Value> {
-        let below = one
-            .resources
-            .iter()
-            .filter_map(|entry| Some((entry, name(entry).strip_prefix(plural)?.strip_prefix('/')?.to_owned())));
-        below
-            .map(|(entry, sub)| json!({ "subresource": sub, "responseKind": kind(entry), "verbs": entry["verbs"] }))
-            .collect()
-    };
-    let mut plurals: Vec<String> =
-        one.resources.iter().map(|entry| name(entry).split('/').next().unwrap_or_default().to_owned()).collect();
-    plurals.dedup();
-    let resources: Vec<Value> = plurals
-        .into_iter()
-        .map(|plural| {
-            let own = one.resources.iter().find(|entry| name(entry) == plural);
-            let namespaced =
-                one.resources.iter().any(|entry| name(entry).starts_with(&plural) && entry["namespaced"] == true);
-            json!({
-                "resource": plural,
-                "responseKind": own.map_or(json!({ "group": "", "version": "", "kind": "" }), kind),
-                "scope": if namespaced { "Namespaced" } else { "Cluster" },
-                "singularResource": own.map_or(json!(""), |entry| entry["singularName"].clone()),
-                "verbs": own.map_or(json!([]), |entry| entry["verbs"].clone()),
-                "subresources": subs(&plural),
-            })
-        })
-        .collect();
-    let version = json!({ "version": one.version, "resources": resources, "freshness": "Current" });
-    json!({ "metadata": { "name": one.group }, "versions": [version] })
-}
-
-fn metrics(server: &Inner) -> Response<Body> {
-    let snapshot = server.store.snapshot();
-    let text = server.metrics.text(snapshot.tables().map(|(table, count)| (&**table, count)));
-    let mut response = Response::new(Body::whole(text));
-    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
-    response
-}
-
-/// `/readyz`, `/readyz/ping`, `/readyz?verbose`
-fn health(server: &Inner, endpoint: &str, checks: &[&str], query: &Query) -> Result<Response<Body>, Status> {
-    let store = server.store.failure();
-    let all = [("ping", None), ("store", store), ("definitions", None)];
-    if let [name] = checks {
-        let (_, problem) = all.iter().find(|(check, _)| check == name).ok_or_else(Status::not_served)?;
-        return Ok(match problem {
-            None => plain(StatusCode::OK, "ok".to_owned()),
-            Some(reason) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
-        });
-    }
-    let excluded: Vec<&str> = query.all("exclude").collect();
-    let mut lines = String::new();
-    let mut failed = false;
-    for (name, problem) in all {
-        match problem {
-            _ if excluded.contains(&name) => lines.push_str(&format!("[+]{name} excluded: ok\n")),
-            None => lines.push_str(&format!("[+]{name} ok\n")),
-            Some(reason) => {
-                failed = true;
-                lines.push_str(&format!("[-]{name} failed: {reason}\n"));
-            }
-        }
-    }
-    if failed {
-        return Ok(plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")));
-    }
-    let verbose = query.get("verbose").is_some();
-    Ok(plain(StatusCode::OK, if verbose { format!("{lines}{endpoint} check passed\n") } else { "ok".to_owned() }))
 }

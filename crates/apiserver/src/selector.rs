@@ -296,15 +296,10 @@ fn split_unescaped(text: &str) -> Vec<&str> {
 }
 
 fn split_term(term: &str) -> Option<(&str, &str, &str)> {
-    for (index, _) in term.char_indices() {
-        let rest = &term[index..];
-        for sign in ["!=", "==", "="] {
-            if rest.starts_with(sign) {
-                return Some((&term[..index], sign, &rest[sign.len()..]));
-            }
-        }
-    }
-    None
+    term.char_indices().find_map(|(index, _)| {
+        let (field, rest) = term.split_at(index);
+        ["!=", "==", "="].into_iter().find_map(|sign| Some((field, sign, rest.strip_prefix(sign)?)))
+    })
 }
 
 fn unescape(value: &str) -> Result<String, String> {

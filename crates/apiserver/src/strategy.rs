@@ -1,5 +1,6 @@
 //! What a kind needs beyond its schema. Most need nothing: their row in the table is all there is.
 
+mod certificate;
 pub(crate) mod crd;
 mod namespace;
 mod node;
@@ -13,12 +14,17 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use structural::{FieldError, Reason};
 
+use crate::identity::Identity;
+
 /// How a kind's objects come into being, change and go.
 ///
 /// Objects are complete (defaults set) and have the form of the stored version.
 pub(crate) trait Strategy: Sync {
     /// Sets what only the server sets, on creation.
     fn prepare_create(&self, _object: &mut Value) {}
+
+    /// Writes down who asks, where that is part of the object.
+    fn sign(&self, _object: &mut Value, _who: &Identity) {}
 
     /// Takes back what the request may not change.
     fn prepare_update(&self, _old: &Value, _new: &mut Value, _subresource: Option<&str>) {}
@@ -113,6 +119,7 @@ pub(crate) fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") => &workload::Workload,
         ("", "replicationcontrollers") => &workload::ReplicationController,
         ("batch", "jobs") => &workload::Job,
+        ("certificates.k8s.io", "certificatesigningrequests") => &certificate::SigningRequest,
         _ => &Plain,
     }
 }

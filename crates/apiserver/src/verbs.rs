@@ -118,7 +118,7 @@ pub(crate) async fn run(mut call: Call, verb: &'static str) -> Result<Response<B
     match verb {
         "get" => get::run(&call),
         "list" => list::run(&call),
-        "watch" => watch::run(call),
+        "watch" => watch::run(&call),
         "create" if review::is_review(&call.resource) => review::run(&mut call),
         "create" if call.resource.plural == "bindings" => eviction::bind(call).await,
         "create" => create::run(call).await,

@@ -1,5 +1,5 @@
 //! The server in process, through `kube::Client`: one module per verb or subject.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "api/access.rs"]
 mod access;

@@ -109,7 +109,7 @@ async fn every_kind_is_recorded() {
 
 async fn client() -> kube::Client {
     let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
-    kube::Client::new(server.for_identity(Identity::admin()), "default")
+    kube::Client::new(server.for_identity(Identity::new("admin", ["system:masters".to_owned()])), "default")
 }
 
 /// Makes each recorded object and compares its table; all that differ are told at once.

@@ -1,5 +1,5 @@
 //! `orlop apiserver` as a process: killed, starved of space, started twice, stopped, and asked by clients that misbehave.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "apiserver/crash.rs"]
 mod crash;

@@ -1,11 +1,12 @@
 //! POST of a new object.
 
 use http::{Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use structural::FieldError;
 
 use super::Call;
 use crate::body::Body;
+use crate::facts::{self, Field, Shape, facts};
 use crate::meta;
 use crate::registry::Content;
 use crate::render::NOT_STORED;
@@ -88,6 +89,7 @@ fn prepare(call: &mut Call, mut object: Value, options: WriteOptions) -> Result<
     }
     clear_status(call, &mut object);
     resource.strategy.prepare_create(&mut object);
+    resource.strategy.sign(&mut object, &call.identity);
     call.admit("create", None, Some(&mut object), options.dry_run)?;
     let name = meta::text(&object, "name").to_owned();
     let errors = validate(call, &object);
@@ -107,14 +109,16 @@ fn clear_status(call: &Call, object: &mut Value) {
     }
     let Some(map) = object.as_object_mut() else { return };
     map.remove("status");
-    match &call.version.content {
+    let stored = call.resource.version(&call.resource.storage_version).unwrap_or(&call.version);
+    match &stored.content {
+        // Kinds whose status is never absent start with an empty one, and its own defaults.
         Content::BuiltIn(id) => {
-            // Kinds whose status is never absent start with an empty one.
-            let always = crate::facts::facts().get(*id).field("status").is_some_and(|field| field.default.is_some());
-            if always {
-                map.insert("status".to_owned(), Value::Object(serde_json::Map::new()));
-                // Its own defaults were set before it was cleared; the rest was decoded already, so it fits.
-                drop(crate::facts::decode(*id, object));
+            if let Some(Field { shape: Shape::Struct(status), default: Some(_), .. }) = facts().get(*id).field("status")
+            {
+                let mut empty = Value::Object(Map::new());
+                // Nothing in it can be of a wrong type.
+                drop(facts::decode(*status, &mut empty));
+                map.insert("status".to_owned(), empty);
             }
         }
         // What the schema sets in a status, it sets in an empty one too.

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Call;
 use super::selection::{Selection, revision};
 use crate::body::Body;
+use crate::metrics::Watching;
 use crate::negotiate::View;
 use crate::registry::Resource;
 use crate::render::Renderer;
@@ -35,12 +36,12 @@ const BOOKMARKS: Duration = Duration::from_secs(60);
 /// Watches end after this long, plus up to as much again, so that they do not all end together.
 const LONGEST: Duration = Duration::from_secs(1800);
 
-pub(super) fn run(call: Call) -> Result<Response<Body>, Status> {
+pub(super) fn run(call: &Call) -> Result<Response<Body>, Status> {
     if call.representation.encoding == crate::negotiate::Encoding::Yaml {
         return Err(Status::not_acceptable(&["application/json"]));
     }
-    let selection = Selection::of(&call)?;
-    let options = Options::of(&call)?;
+    let selection = Selection::of(call)?;
+    let options = Options::of(call)?;
     let include = Include::parse(call.query.get("includeObject"))?;
     let renderer = call.renderer();
     let tables = (call.representation.view == View::Table)
@@ -64,6 +65,7 @@ pub(super) fn run(call: Call) -> Result<Response<Body>, Status> {
         history,
         server: call.server.clone(),
         resource: call.resource.clone(),
+        _counted: call.server.metrics.watching(),
     };
     if let Some(asked) = options.at_least
         && asked > snapshot.revision
@@ -181,6 +183,7 @@ struct Watcher {
     next_bookmark: Option<Instant>,
     deadline: Instant,
     ended: bool,
+    _counted: Watching,
 }
 
 impl Watcher {
@@ -241,8 +244,8 @@ impl Watcher {
     async fn wait(&mut self, out: &mut Vec<u8>) {
         let bookmark = self.next_bookmark.unwrap_or(self.deadline);
         tokio::select! {
-            // Changes before the end: what happened in time is told.
             biased;
+            // Changes before the end: what happened in time is told.
             _ = self.changes.changed() => {}
             _ = self.registry.changed() => {
                 let now = self.server.registry.load();

@@ -68,3 +68,17 @@ async fn admission_changes_warns_and_refuses() {
     let refused = server.delete(&format!("{MAPS}/a"), &json!({})).await.expect(403);
     assert_eq!(refused["message"], "nothing is deleted here");
 }
+
+#[tokio::test]
+async fn nobody_asks_for_a_certificate_in_the_name_of_another() {
+    let server = server().await;
+    let request = json!({
+        "metadata": { "name": "r" },
+        "spec": { "request": "eA==", "signerName": "example.com/s", "usages": ["client auth"], "username": "somebody", "groups": ["system:masters"] },
+    });
+    let base = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let made = server.post(base, &request).await.expect(201);
+    assert_eq!(made["spec"]["username"], "kubernetes-admin");
+    let changed = server.merge(&format!("{base}/r"), &json!({ "spec": { "username": "somebody" } })).await.expect(200);
+    assert_eq!(changed["spec"]["username"], "kubernetes-admin");
+}

@@ -138,7 +138,7 @@ async fn bad_definitions_are_refused_by_field() {
     let path = "spec.versions[0].schema.openAPIV3Schema";
     assert_eq!(refused(|one| drop(one["spec"]["versions"][0].as_object_mut().unwrap().remove("schema"))).await, [path]);
     let found = refused(|one| {
-        one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["type"] = Value::Null
+        one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["type"] = Value::Null;
     })
     .await;
     // What all versions share is told as a part of the whole.

@@ -67,3 +67,14 @@ async fn an_event_is_seen_through_both_groups() {
     let found = server.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3Dp").await.expect(200);
     assert_eq!(found["items"][0]["note"], "it happened");
 }
+
+#[tokio::test]
+async fn an_autoscaler_is_seen_through_both_versions() {
+    let server = server().await;
+    let base = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+    let spec = json!({ "scaleTargetRef": { "kind": "Deployment", "name": "d" }, "maxReplicas": 3, "targetCPUUtilizationPercentage": 70 });
+    let made = server.post(base, &json!({ "metadata": { "name": "h" }, "spec": spec })).await.expect(201);
+    assert_eq!(made["spec"]["targetCPUUtilizationPercentage"], 70);
+    let second = server.get(&format!("{}/h", base.replace("/v1/", "/v2/"))).await.expect(200);
+    assert_eq!(second["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 70);
+}

@@ -1,0 +1,184 @@
+//! What is not about objects: discovery, OpenAPI, health, version, metrics.
+
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use serde_json::{Value, json};
+
+use super::delegated::{discovery_entry, group_entry, resources_of};
+use super::has_built_in;
+use crate::body::Body;
+use crate::negotiate::{self, Discovery, Encoding};
+use crate::request::Query;
+use crate::server::Inner;
+use crate::status::Status;
+use crate::{discovery, openapi};
+
+/// Answers for a path that is not about objects.
+pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Result<Response<Body>, Status> {
+    let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let registry = server.registry.load();
+    let document = match parts.as_slice() {
+        [""] => Some(json!({ "paths": paths(server) })),
+        ["version"] => Some(version()),
+        ["api", "v1"] => discovery::resources(&registry, "", "v1"),
+        ["apis", group] => group_page(server, group),
+        ["apis", group, version] => {
+            discovery::resources(&registry, group, version).or_else(|| resources_of(server, group, version))
+        }
+        ["openapi", "v3"] => Some(openapi::index(&registry)),
+        ["openapi", "v3", rest @ ..] => openapi::by_path(&registry, &rest.join("/")),
+        ["openapi", "v2"] => Some(openapi::everything(&registry)),
+        _ => None,
+    };
+    let answer = match (document, parts.as_slice()) {
+        (Some(value), _) => {
+            let (_, encoding) = negotiate::discovery(accept)?;
+            written(&value, encoding)
+        }
+        (None, [check @ ("healthz" | "livez" | "readyz"), checks @ ..]) => health(server, check, checks, &query)?,
+        (None, ["metrics"]) => metrics(server),
+        (None, [root @ ("api" | "apis")]) => discovered(server, *root == "api", accept)?,
+        (None, ["api", ..]) => return Err(Status::not_served()),
+        (None, ["apis", group, ..]) if has_built_in(&registry, group) => return Err(Status::not_served()),
+        (None, _) => return Ok(missing()),
+    };
+    // What is not there is not there by any method.
+    if matches!(*request.method(), Method::GET | Method::HEAD) { Ok(answer) } else { Err(Status::method_not_allowed()) }
+}
+
+/// A path that nothing is at.
+pub(super) fn missing() -> Response<Body> {
+    let mut response = Response::new(Body::whole("404 page not found\n"));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+pub(super) fn written(value: &Value, encoding: Encoding) -> Response<Body> {
+    let yaml = (encoding == Encoding::Yaml).then(|| serde_saphyr::to_string(value).ok()).flatten();
+    let mut response = Response::new(Body::whole(yaml.unwrap_or_else(|| format!("{value}\n"))));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(encoding.media_type()));
+    response
+}
+
+fn plain(code: StatusCode, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::whole(text));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn paths(server: &Inner) -> Vec<String> {
+    let registry = server.registry.load();
+    let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
+    for group in registry.groups().into_iter().filter(|group| !group.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(registry.versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    let others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    paths.extend(others.into_iter().map(str::to_owned));
+    paths
+}
+
+fn version() -> Value {
+    let mut numbers = crate::VERSION.trim_start_matches('v').split('.');
+    json!({
+        "major": numbers.next(),
+        "minor": numbers.next(),
+        "gitVersion": format!("{}+orlop.{}", crate::VERSION, env!("CARGO_PKG_VERSION")),
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, architecture()),
+    })
+}
+
+/// In Go's words, which clients compare with.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>, Status> {
+    let registry = server.registry.load();
+    let (wanted, encoding) = negotiate::discovery(accept)?;
+    Ok(match wanted {
+        Discovery::Plain if core => written(&discovery::core_versions(&server.address.load()), encoding),
+        Discovery::Plain => {
+            let mut groups = discovery::groups(&registry);
+            if let Some(list) = groups["groups"].as_array_mut() {
+                list.extend(server.delegated.iter().map(group_entry));
+            }
+            written(&groups, encoding)
+        }
+        Discovery::Aggregated(form) => {
+            let mut value = discovery::aggregated(&registry, core, form);
+            if let Some(items) = value["items"].as_array_mut().filter(|_| !core) {
+                items.extend(server.delegated.iter().map(discovery_entry));
+            }
+            let mut response = written(&value, encoding);
+            let text = format!("{};g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList", encoding.media_type());
+            if let Ok(value) = HeaderValue::from_str(&text) {
+                response.headers_mut().insert(header::CONTENT_TYPE, value);
+            }
+            response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+            response
+        }
+    })
+}
+
+fn group_page(server: &Inner, group: &str) -> Option<Value> {
+    discovery::group(&server.registry.load(), group).or_else(|| {
+        let one = server.delegated.iter().find(|one| one.group == group)?;
+        let mut value = group_entry(one);
+        value["kind"] = "APIGroup".into();
+        value["apiVersion"] = "v1".into();
+        Some(value)
+    })
+}
+
+fn metrics(server: &Inner) -> Response<Body> {
+    let snapshot = server.store.snapshot();
+    let text = server.metrics.text(snapshot.tables().map(|(table, count)| (&**table, count)));
+    let mut response = Response::new(Body::whole(text));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// `/readyz`, `/readyz/ping`, `/readyz?verbose`
+fn health(server: &Inner, endpoint: &str, checks: &[&str], query: &Query) -> Result<Response<Body>, Status> {
+    let store = server.store.failure();
+    let all = [("ping", None), ("store", store), ("definitions", None)];
+    if let [name] = checks {
+        let (_, problem) = all.iter().find(|(check, _)| check == name).ok_or_else(Status::not_served)?;
+        return Ok(match problem {
+            None => plain(StatusCode::OK, "ok".to_owned()),
+            Some(reason) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
+        });
+    }
+    let excluded: Vec<&str> = query.all("exclude").collect();
+    let mut lines = String::new();
+    let mut failed = false;
+    for (name, problem) in all {
+        match problem {
+            _ if excluded.contains(&name) => lines.push_str(&format!("[+]{name} excluded: ok\n")),
+            None => lines.push_str(&format!("[+]{name} ok\n")),
+            Some(reason) => {
+                failed = true;
+                lines.push_str(&format!("[-]{name} failed: {reason}\n"));
+            }
+        }
+    }
+    if failed {
+        return Ok(plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")));
+    }
+    let verbose = query.get("verbose").is_some();
+    Ok(plain(StatusCode::OK, if verbose { format!("{lines}{endpoint} check passed\n") } else { "ok".to_owned() }))
+}
