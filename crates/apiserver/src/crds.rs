@@ -3,9 +3,13 @@
 //! Watches the table of definitions. Owns their `status` (conditions, accepted names) and the clean-up finalizer. Emits
 //! changes of the registry. It never waits: a definition is served within a turn of the event loop of its commit.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::meta;
 use crate::registry::{Registry, Resource};
@@ -44,6 +48,9 @@ async fn pass(server: &Arc<Inner>) -> Option<crate::store::Table> {
     let mut waiting = None;
     let objects = server.store.snapshot().objects(TABLE);
     for (key, object) in &objects {
+        if Head::read(object.draft.text()).is_some_and(|head| head.is_settled()) {
+            continue;
+        }
         let Ok(definition) = object.value() else { continue };
         let result = if definition["metadata"]["deletionTimestamp"].is_null() {
             accept(server, key, object, definition).await
@@ -194,33 +201,26 @@ async fn write(server: &Inner, key: &Key, object: &Object, put: Option<&Value>) 
 /// Serves what is established, and no longer what is gone.
 fn publish(server: &Inner, definitions: &crate::store::Objects) {
     let mut registry = Registry::clone(&server.registry.load());
-    if refresh(&mut registry, definitions.iter().map(|(_, object)| (object.revision, object.value()))) {
+    if refresh(&mut registry, definitions.iter().map(|(_, object)| (object.revision, object.draft.text()))) {
         server.registry.store(Arc::new(registry));
         server.registry_changes.send_replace(());
     }
 }
 
 /// Brings a registry up to date with definitions. Tells whether anything changed.
-pub(crate) fn refresh(
-    registry: &mut Registry,
-    definitions: impl Iterator<Item = (u64, Result<Value, serde_json::Error>)>,
-) -> bool {
+pub(crate) fn refresh<'a>(registry: &mut Registry, definitions: impl Iterator<Item = (u64, &'a Bytes)>) -> bool {
     let mut changed = false;
-    let mut served = std::collections::BTreeSet::new();
-    for (revision, definition) in definitions {
-        let Ok(definition) = definition else { continue };
-        if !crd::is_true(&definition, "Established") {
-            continue;
-        }
-        let spec = &definition["spec"];
-        let group = spec["group"].as_str().unwrap_or_default();
-        let plural = definition["status"]["acceptedNames"]["plural"].as_str().unwrap_or_default();
+    let mut served = BTreeSet::new();
+    for (revision, text) in definitions {
+        let Some(head) = Head::read(text).filter(|head| head.is("Established")) else { continue };
+        let Some((group, plural)) = head.names() else { continue };
+        let (group, plural) = (group.as_str(), plural.as_str());
         served.insert((group.to_owned(), plural.to_owned()));
-        let fingerprint = fingerprint(&definition);
+        let fingerprint = head.fingerprint();
         if registry.get(group, plural).is_some_and(|known| known.fingerprint == Some(fingerprint)) {
             continue;
         }
-        match Resource::from_definition(&definition, revision) {
+        match Resource::from_definition(text, revision) {
             Ok(mut resource) => {
                 resource.fingerprint = Some(fingerprint);
                 registry.add(Arc::new(resource));
@@ -242,8 +242,82 @@ pub(crate) fn refresh(
     changed
 }
 
-/// Tells whether anything that matters for serving has changed.
-fn fingerprint(definition: &Value) -> u32 {
-    let matters = json!([definition["metadata"]["uid"], definition["spec"], definition["status"]["acceptedNames"]]);
-    crc32fast::hash(matters.to_string().as_bytes())
+/// What can be told of a definition without taking its schemas in.
+#[derive(Deserialize)]
+struct Head<'a> {
+    metadata: HeadMetadata,
+    #[serde(borrow)]
+    spec: &'a RawValue,
+    #[serde(default, borrow)]
+    status: HeadStatus<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadMetadata {
+    uid: String,
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct HeadSpec<'a> {
+    group: String,
+    #[serde(borrow)]
+    names: &'a RawValue,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct HeadStatus<'a> {
+    #[serde(borrow)]
+    accepted_names: Option<&'a RawValue>,
+    conditions: Option<Vec<HeadCondition>>,
+}
+
+#[derive(Deserialize)]
+struct HeadCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
+}
+
+#[derive(Deserialize)]
+struct HeadNames {
+    plural: String,
+}
+
+impl<'a> Head<'a> {
+    fn read(text: &'a [u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
+    }
+
+    fn is(&self, condition: &str) -> bool {
+        let conditions = self.status.conditions.iter().flatten();
+        conditions.into_iter().any(|one| one.kind == condition && one.status == "True")
+    }
+
+    /// Whether there is nothing to do about it.
+    fn is_settled(&self) -> bool {
+        let names = serde_json::from_str::<HeadSpec<'_>>(self.spec.get()).map(|spec| spec.names.get()).ok();
+        let accepted = self.status.accepted_names.map(RawValue::get);
+        let same = names.is_some() && names == accepted;
+        self.metadata.deletion_timestamp.is_none() && self.is("Established") && self.is("NamesAccepted") && same
+    }
+
+    /// Its group and the plural that was accepted.
+    fn names(&self) -> Option<(String, String)> {
+        let spec: HeadSpec<'_> = serde_json::from_str(self.spec.get()).ok()?;
+        let names: HeadNames = serde_json::from_str(self.status.accepted_names?.get()).ok()?;
+        Some((spec.group, names.plural))
+    }
+
+    /// Changes with whatever matters for serving.
+    fn fingerprint(&self) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        for part in [self.metadata.uid.as_str(), self.spec.get(), self.status.accepted_names.map_or("", RawValue::get)]
+        {
+            hasher.update(part.as_bytes());
+        }
+        hasher.finalize()
+    }
 }

@@ -104,7 +104,7 @@ impl Document {
             }
             Content::Custom(custom) => {
                 let name = custom_name(resource, version);
-                let mut schema = custom.source().clone();
+                let mut schema = custom.source();
                 schema["x-kubernetes-group-version-kind"] = json!([kind]);
                 let properties =
                     schema.as_object_mut().map(|schema| schema.entry("properties").or_insert_with(|| json!({})));

@@ -87,12 +87,13 @@ impl Resource {
 
     /// Whether objects are stored in another form than this version shows: its schema differs.
     pub(crate) fn reshapes(&self, version: &str) -> bool {
-        let source = |name: &str| match self.version(name).map(|version| &version.content) {
-            Some(Content::Custom(custom)) => Some(custom.source()),
-            _ => None,
-        };
-        // A stored version that is no longer served has no schema here; then all that is known is this one's.
-        version != self.storage_version && source(version).is_some() && source(version) != source(&self.storage_version)
+        let content = |name: &str| self.version(name).map(|version| &version.content);
+        match (content(version), content(&self.storage_version)) {
+            (Some(Content::Custom(shown)), Some(Content::Custom(stored))) => !shown.is_like(stored),
+            // A stored version that is no longer served has no schema here.
+            (Some(Content::Custom(_)), None) => true,
+            _ => false,
+        }
     }
 
     pub(crate) fn is_custom(&self) -> bool {

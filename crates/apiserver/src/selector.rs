@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
 /// Conditions on an object's labels, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabelSelector {
@@ -34,6 +36,26 @@ impl LabelSelector {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         let requirements = parser.requirements()?;
         Ok(Self { requirements })
+    }
+
+    /// The text of a selector that an object holds: `matchLabels` and `matchExpressions`, or a plain map.
+    pub(crate) fn text_of(selector: &Value) -> Option<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let structured = selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some();
+        let labels = if structured { &selector["matchLabels"] } else { selector };
+        let exact = labels.as_object().into_iter().flatten();
+        let mut terms: Vec<String> = exact.map(|(key, value)| format!("{key}={}", text(value))).collect();
+        for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+            let key = text(&expression["key"]);
+            let values: Vec<String> = expression["values"].as_array().into_iter().flatten().map(text).collect();
+            terms.push(match expression["operator"].as_str() {
+                Some("In") => format!("{key} in ({})", values.join(",")),
+                Some("NotIn") => format!("{key} notin ({})", values.join(",")),
+                Some("DoesNotExist") => format!("!{key}"),
+                _ => key,
+            });
+        }
+        selector.is_object().then(|| terms.join(","))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

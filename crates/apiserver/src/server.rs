@@ -122,7 +122,7 @@ impl Builder {
         let Self { place, clock, seed, authorizer, admission, delegated } = self;
         let loaded = store::open(&place)?;
         let mut registry = Registry::built_in();
-        let definitions = loaded.rows(crds::TABLE).map(|row| (row.revision, serde_json::from_slice(&row.text)));
+        let definitions = loaded.rows(crds::TABLE).map(|row| (row.revision, &row.text));
         crds::refresh(&mut registry, definitions);
         let store = Store::start(loaded, |table| registry.fields(table))?;
         let inner = Arc::new(Inner {

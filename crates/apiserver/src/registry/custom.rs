@@ -1,11 +1,12 @@
 //! Resources that CRDs define.
 
 use std::cmp::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
 use serde::Deserialize;
 use serde_json::Value;
-use structural::Schema;
+use serde_json::value::RawValue;
+use structural::{Interner, Schema};
 
 use super::{Content, Resource, Subresource, Version, table_name};
 use crate::names::NameRule;
@@ -15,9 +16,13 @@ use crate::strategy;
 const VERBS: [&str; 8] = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 
+/// Parts of schemas that were taken in, each once.
+static PARTS: LazyLock<Mutex<Interner>> = LazyLock::new(|| Mutex::new(Interner::new()));
+
 /// One version of a custom resource.
 pub(crate) struct Custom {
-    source: Value,
+    /// As text: parsed, it would take many times the memory, and it is hardly ever looked at.
+    source: Box<str>,
     schema: OnceLock<Schema>,
     pub(crate) columns: Vec<Column>,
     pub(crate) scale: Option<ScalePaths>,
@@ -26,12 +31,22 @@ pub(crate) struct Custom {
 impl Custom {
     /// Its schema; taken in on first use, since many versions are never asked for.
     pub(crate) fn schema(&self) -> &Schema {
-        self.schema.get_or_init(|| Schema::load(&self.source))
+        self.schema.get_or_init(|| {
+            // Versions and kinds share most of their parts.
+            let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
+            Schema::load_with(&self.source(), &mut parts)
+        })
     }
 
     /// The schema as the definition has it.
-    pub(crate) fn source(&self) -> &Value {
-        &self.source
+    pub(crate) fn source(&self) -> Value {
+        // It was written by the same library a moment before it came here.
+        serde_json::from_str(&self.source).unwrap_or_default()
+    }
+
+    /// Whether two versions hold the same.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.source == other.source
     }
 
     /// Makes an object of another version one of this: what the schema does not know goes.
@@ -133,7 +148,7 @@ struct Served {
 #[derive(Deserialize)]
 struct SchemaHolder {
     #[serde(rename = "openAPIV3Schema")]
-    schema: Value,
+    schema: Box<RawValue>,
 }
 
 #[derive(Deserialize, Default)]
@@ -150,8 +165,8 @@ struct Selectable {
 
 impl Resource {
     /// From a definition whose names were accepted. `since` is the revision of its last change.
-    pub(crate) fn from_definition(definition: &Value, since: u64) -> Result<Self, serde_json::Error> {
-        let Definition { metadata, spec, status } = Definition::deserialize(definition)?;
+    pub(crate) fn from_definition(definition: &[u8], since: u64) -> Result<Self, serde_json::Error> {
+        let Definition { metadata, spec, status } = serde_json::from_slice(definition)?;
         let names = status.accepted_names;
         let storage = spec.versions.iter().find(|version| version.storage);
         let storage_version = storage.map(|version| version.name.clone()).unwrap_or_default();
@@ -202,7 +217,7 @@ fn version(served: Served, group: &str, names: &Names, better: Option<&str>) -> 
     let usual = || format!("{group}/{name} {} is deprecated{instead}", names.kind);
     let warning = deprecation_warning.unwrap_or_else(usual);
     let custom = Custom {
-        source: schema.map_or_else(|| serde_json::json!({ "type": "object" }), |holder| holder.schema),
+        source: schema.map_or_else(|| r#"{"type":"object"}"#.into(), |holder| holder.schema.get().into()),
         schema: OnceLock::new(),
         columns: additional_printer_columns,
         scale: subresources.scale,

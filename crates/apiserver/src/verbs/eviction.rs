@@ -163,24 +163,7 @@ fn refused(key: &Key, budget: &Value) -> Status {
 /// Whether a budget selects the pod. One that selects nothing by name selects all of its namespace.
 fn covers(budget: &Object, pod: &Value) -> bool {
     let Ok(budget) = budget.value() else { return false };
-    let selector = &budget["spec"]["selector"];
-    if !selector.is_object() {
-        return false;
-    }
     let label = |key: &str| pod["metadata"]["labels"][key].as_str();
-    let exact = selector["matchLabels"].as_object().into_iter().flatten();
-    let mut terms: Vec<String> =
-        exact.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let key = expression["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> =
-            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        terms.push(match expression["operator"].as_str() {
-            Some("In") => format!("{key} in ({})", values.join(",")),
-            Some("NotIn") => format!("{key} notin ({})", values.join(",")),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
-    LabelSelector::parse(&terms.join(",")).is_ok_and(|selector| selector.matches(label))
+    let selector = LabelSelector::text_of(&budget["spec"]["selector"]);
+    selector.is_some_and(|text| LabelSelector::parse(&text).is_ok_and(|selector| selector.matches(label)))
 }

@@ -8,6 +8,7 @@ use crate::body::Body;
 use crate::meta;
 use crate::registry::{Content, ScalePaths};
 use crate::request::WriteOptions;
+use crate::selector::LabelSelector;
 use crate::status::Status;
 
 pub(super) async fn run(mut call: Call, verb: &str) -> Result<Response<Body>, Status> {
@@ -100,22 +101,7 @@ fn selector(call: &Call, object: &Value, paths: &ScalePaths) -> Option<String> {
         let path = paths.label_selector_path.as_deref()?;
         return object.pointer(&pointer(path)).and_then(Value::as_str).map(str::to_owned);
     }
-    let selector = &object["spec"]["selector"];
-    let labels = selector.get("matchLabels").unwrap_or(selector).as_object()?;
-    let mut terms: Vec<String> =
-        labels.iter().filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?))).collect();
-    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
-        let key = expression["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> =
-            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        terms.push(match expression["operator"].as_str() {
-            Some("In") => format!("{key} in ({})", values.join(",")),
-            Some("NotIn") => format!("{key} notin ({})", values.join(",")),
-            Some("DoesNotExist") => format!("!{key}"),
-            _ => key.to_owned(),
-        });
-    }
-    Some(terms.join(","))
+    LabelSelector::text_of(&object["spec"]["selector"])
 }
 
 /// The object with the replicas of a scale, and its preconditions.
