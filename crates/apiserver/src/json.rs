@@ -23,9 +23,8 @@ pub(crate) fn parse(text: &[u8]) -> Result<Document, serde_json::Error> {
 /// Reads one YAML document as JSON.
 pub(crate) fn parse_yaml(text: &[u8]) -> Result<Document, String> {
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
-    // `y` and `no` are words, as everywhere in Kubernetes.
-    let options = serde_saphyr::options! { strict_booleans: true };
-    let value = serde_saphyr::from_str_with_options(text, options).map_err(|error| error.to_string())?;
+    // By the rules of YAML 1.1, as Kubernetes reads it: `y` and `no` are booleans.
+    let value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
     Ok(Document { value, duplicates: Vec::new() })
 }
 
