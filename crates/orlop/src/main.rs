@@ -1,8 +1,11 @@
 //! The binary: one module per subcommand, wiring only.
 
 mod apiserver;
+mod cluster;
+mod controller_manager;
 mod crds;
 mod exec_guarded;
+mod node;
 mod run;
 mod virt_launcher;
 mod workbench;
@@ -27,6 +30,8 @@ struct Arguments {
 enum Command {
     Run(run::Arguments),
     Apiserver(apiserver::Arguments),
+    ControllerManager(controller_manager::Arguments),
+    Node(node::Arguments),
     VirtLauncher(virt_launcher::Arguments),
     Crds(crds::Arguments),
     #[command(hide = true)]
@@ -39,6 +44,8 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
+        Command::ControllerManager(arguments) => controller_manager::run(arguments),
+        Command::Node(arguments) => node::run(&arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
         Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),

@@ -18,6 +18,7 @@ pub(crate) struct Process {
     child: Child,
     server: Server,
     kubeconfig: Kubeconfig,
+    file: PathBuf,
 }
 
 impl Process {
@@ -34,9 +35,10 @@ impl Process {
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it ended before it served"));
         assert!(line.starts_with("serving on https://127.0.0.1:"), "{line}");
-        let kubeconfig = Kubeconfig::read(&kubeconfig(child.id().unwrap())).unwrap();
+        let file = kubeconfig(child.id().unwrap());
+        let kubeconfig = Kubeconfig::read(&file).unwrap();
         let server = Server::new(&kubeconfig).unwrap();
-        Self { child, server, kubeconfig }
+        Self { child, server, kubeconfig, file }
     }
 
     /// What a start says that must fail.
@@ -52,6 +54,11 @@ impl Process {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id().unwrap()
+    }
+
+    /// The admin's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.file
     }
 
     pub(crate) fn address(&self) -> String {

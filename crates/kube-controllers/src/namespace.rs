@@ -1,0 +1,177 @@
+//! Namespaces: one that is deleted is emptied, kind by kind, and then let go.
+//!
+//! Watches: Namespace. Owns: the finalizer `kubernetes` of a namespace's spec, and the conditions that tell what is left.
+//! Emits: deletions of everything in the namespace, custom objects included. Absent on purpose: any list of kinds; what
+//! can be in a namespace is asked of the server each time, because CRDs come and go.
+
+mod decide;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::discovery::{Discovery, Scope, verbs};
+use kube::{Api, Client, ResourceExt as _};
+use manager::cache::{Cache, Key};
+use manager::queue::Queue;
+use manager::worker::{Next, work};
+
+use decide::{Left, Plan, decide};
+
+/// As the flag `--controllers` knows it.
+pub const NAME: &str = "namespace-controller";
+const FINALIZER: &str = "kubernetes";
+
+/// The controller.
+#[derive(Clone)]
+pub struct NamespaceController {
+    client: Client,
+    namespaces: Cache<Namespace>,
+    queue: Queue<String>,
+}
+
+/// Why a namespace was not emptied.
+#[derive(Debug, thiserror::Error)]
+pub enum NamespaceError {
+    /// The server did not do what it was asked.
+    #[error("the server refused")]
+    Refused(#[from] kube::Error),
+}
+
+impl NamespaceController {
+    /// A controller on a cache.
+    #[must_use]
+    pub fn new(client: Client, namespaces: Cache<Namespace>, queue: Queue<String>) -> Self {
+        Self { client, namespaces, queue }
+    }
+
+    /// Runs until the queue is closed.
+    pub async fn run(&self, workers: usize) {
+        let feed = async {
+            let mut changes = self.namespaces.subscribe();
+            loop {
+                let change = changes.next().await;
+                if change.new.is_some_and(|namespace| namespace.metadata.deletion_timestamp.is_some()) {
+                    self.queue.add(change.key.name);
+                }
+            }
+        };
+        let work = work(NAME, &self.queue, workers, |name: String| {
+            let controller = self.clone();
+            async move { controller.reconcile(&name).await }
+        });
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = feed => {}
+        }
+    }
+
+    async fn reconcile(&self, name: &str) -> Result<Next, NamespaceError> {
+        let key = Key { namespace: String::new(), name: name.to_owned() };
+        let Some(namespace) = self.namespaces.get(&key) else { return Ok(Next::Wait) };
+        let held = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_ref());
+        if namespace.metadata.deletion_timestamp.is_none()
+            || !held.is_some_and(|list| list.iter().any(|one| one == FINALIZER))
+        {
+            return Ok(Next::Wait);
+        }
+        let left = self.empty(name).await?;
+        match decide(&left) {
+            Plan::LetGo => {
+                self.let_go(name).await?;
+                Ok(Next::Wait)
+            }
+            Plan::LookAgain { after, conditions } => {
+                self.tell(&namespace, &conditions).await?;
+                Ok(Next::After(after))
+            }
+        }
+    }
+
+    /// Deletes all that is in the namespace, and tells what is left of it.
+    async fn empty(&self, namespace: &str) -> Result<Left, NamespaceError> {
+        let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
+        let mut left = Left::default();
+        for group in discovery.groups() {
+            for (resource, capabilities) in group.recommended_resources() {
+                let can = |verb: &str| capabilities.supports_operation(verb);
+                if capabilities.scope != Scope::Namespaced || !can(verbs::LIST) || !can(verbs::DELETE) {
+                    continue;
+                }
+                let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+                let found = api.list_metadata(&ListParams::default()).await?;
+                if found.items.is_empty() {
+                    continue;
+                }
+                let background =
+                    DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
+                if can(verbs::DELETE_COLLECTION) {
+                    api.delete_collection(&background, &ListParams::default()).await?;
+                } else {
+                    for object in &found.items {
+                        api.delete(&object.name_any(), &background).await?;
+                    }
+                }
+                let rest = api.list_metadata(&ListParams::default()).await?;
+                left.add(&format!("{}.{}", resource.plural, resource.group), &finalizers(&rest.items));
+            }
+        }
+        Ok(left)
+    }
+
+    /// Takes the finalizer away; nothing else holds an empty namespace.
+    async fn let_go(&self, name: &str) -> Result<(), NamespaceError> {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let Some(mut namespace) = api.get_opt(name).await? else { return Ok(()) };
+        if let Some(list) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {
+            list.retain(|one| one != FINALIZER);
+        }
+        let _: Namespace = api.replace_subresource("finalize", name, &PostParams::default(), &namespace).await?;
+        Ok(())
+    }
+
+    /// Writes the conditions, if they say anything new.
+    async fn tell(
+        &self,
+        namespace: &Namespace,
+        conditions: &BTreeMap<&'static str, decide::Condition>,
+    ) -> Result<(), NamespaceError> {
+        let current = namespace.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let same = conditions.iter().all(|(kind, new)| {
+            current.iter().any(|old| {
+                old.type_ == *kind && old.status == new.status() && old.message.as_deref() == Some(new.message.as_str())
+            })
+        });
+        if same {
+            return Ok(());
+        }
+        let list: Vec<_> = conditions
+            .iter()
+            .map(|(kind, new)| {
+                let old = current.iter().find(|old| old.type_ == *kind && old.status == new.status());
+                let since = old.and_then(|old| old.last_transition_time.clone());
+                serde_json::json!({
+                    "type": kind,
+                    "status": new.status(),
+                    "reason": new.reason,
+                    "message": new.message,
+                    "lastTransitionTime": since.or_else(|| namespace.metadata.deletion_timestamp.clone()),
+                })
+            })
+            .collect();
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let patch = serde_json::json!({ "status": { "conditions": list } });
+        api.patch_status(&namespace.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        Ok(())
+    }
+}
+
+fn finalizers(objects: &[PartialObjectMeta<DynamicObject>]) -> Vec<Vec<String>> {
+    objects.iter().map(|object| object.metadata.finalizers.clone().unwrap_or_default()).collect()
+}
+
+/// How long a namespace that is not empty is left alone.
+const PAUSE: Duration = Duration::from_secs(1);

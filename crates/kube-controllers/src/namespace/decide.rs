@@ -1,0 +1,106 @@
+//! What is left in a namespace, and what that means.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::PAUSE;
+
+/// What could not be deleted yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Left {
+    /// Objects by resource.
+    objects: BTreeMap<String, usize>,
+    /// How many objects each finalizer holds.
+    finalizers: BTreeMap<String, usize>,
+}
+
+impl Left {
+    /// Adds the objects of a resource that are still there, each by its finalizers.
+    pub(super) fn add(&mut self, resource: &str, objects: &[Vec<String>]) {
+        if objects.is_empty() {
+            return;
+        }
+        *self.objects.entry(resource.to_owned()).or_insert(0) += objects.len();
+        for finalizer in objects.iter().flatten() {
+            *self.finalizers.entry(finalizer.clone()).or_insert(0) += 1;
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// It is empty.
+    LetGo,
+    /// Tell what is left, and look again.
+    LookAgain { after: Duration, conditions: BTreeMap<&'static str, Condition> },
+}
+
+/// A condition of a namespace on its way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) holds: bool,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Condition {
+    pub(super) fn status(&self) -> &'static str {
+        if self.holds { "True" } else { "False" }
+    }
+}
+
+/// # Guarantees
+/// - A namespace is let go only when nothing was found in it.
+pub(super) fn decide(left: &Left) -> Plan {
+    if left.objects.is_empty() {
+        return Plan::LetGo;
+    }
+    let list = |counts: &BTreeMap<String, usize>, what: fn(&str, usize) -> String| {
+        counts.iter().map(|(name, count)| what(name, *count)).collect::<Vec<_>>().join(", ")
+    };
+    let objects = list(&left.objects, |name, count| format!("{name} has {count} resource instances"));
+    let remaining = Condition {
+        holds: true,
+        reason: "SomeResourcesRemain",
+        message: format!("Some resources are remaining: {objects}"),
+    };
+    let held = list(&left.finalizers, |name, count| format!("{name} in {count} resource instances"));
+    let finalizers = if left.finalizers.is_empty() {
+        let message = "All content-preserving finalizers finished".to_owned();
+        Condition { holds: false, reason: "ContentHasNoFinalizers", message }
+    } else {
+        let message = format!("Some content in the namespace has finalizers remaining: {held}");
+        Condition { holds: true, reason: "SomeFinalizersRemain", message }
+    };
+    let conditions =
+        BTreeMap::from([("NamespaceContentRemaining", remaining), ("NamespaceFinalizersRemaining", finalizers)]);
+    Plan::LookAgain { after: PAUSE, conditions }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_namespace_is_let_go() {
+        let mut left = Left::default();
+        left.add("pods.", &[]);
+        assert_eq!(decide(&left), Plan::LetGo);
+    }
+
+    #[test]
+    fn what_is_left_is_told_with_what_holds_it() {
+        let mut left = Left::default();
+        left.add("pods.", &[vec!["a/b".to_owned()], vec![]]);
+        let Plan::LookAgain { conditions, .. } = decide(&left) else { panic!("there are pods") };
+        let texts: Vec<&str> = conditions.values().map(|one| one.message.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "Some resources are remaining: pods. has 2 resource instances",
+                "Some content in the namespace has finalizers remaining: a/b in 1 resource instances",
+            ]
+        );
+    }
+}

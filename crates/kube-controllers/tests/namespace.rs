@@ -1,0 +1,79 @@
+//! The namespace controller on the embedded API server.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use apiserver::{ApiServer, Clock, Identity, Place};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use kube_controllers::namespace::NamespaceController;
+use manager::caches::Caches;
+use manager::queue::{Backoff, Queue, QueueMetrics};
+use serde_json::json;
+
+async fn start() -> Client {
+    let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+    let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
+    let client = Client::new(server.for_identity(Identity::admin()), "default");
+    let caches = Caches::new(client.clone());
+    let queue = Queue::new("namespace", Backoff::default(), &QueueMetrics::default());
+    let controller = NamespaceController::new(client.clone(), caches.of(&[]), queue);
+    tokio::spawn(async move { controller.run(2).await });
+    tokio::spawn(async move { caches.run().await });
+    client
+}
+
+async fn make<T>(client: &Client, namespace: &str, object: serde_json::Value) -> T
+where
+    T: kube::Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    T: serde::de::DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
+{
+    let object: T = serde_json::from_value(object).unwrap();
+    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &object).await.unwrap()
+}
+
+async fn gone(namespaces: &Api<Namespace>, name: &str) -> bool {
+    for _ in 0..30 {
+        if namespaces.get_opt(name).await.unwrap().is_none() {
+            return true;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    false
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_namespace_goes_with_all_that_is_in_it() {
+    let client = start().await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    make::<ConfigMap>(&client, "n", json!({ "metadata": { "name": "a" } })).await;
+    make::<Secret>(&client, "n", json!({ "metadata": { "name": "b" } })).await;
+    make::<Pod>(&client, "n", json!({ "metadata": { "name": "p" }, "spec": { "containers": [] } })).await;
+    make::<ConfigMap>(&client, "default", json!({ "metadata": { "name": "stays" } })).await;
+    namespaces.delete("n", &DeleteParams::default()).await.unwrap();
+    assert!(gone(&namespaces, "n").await);
+    assert!(
+        Api::<ConfigMap>::namespaced(client.clone(), "n").list(&Default::default()).await.unwrap().items.is_empty()
+    );
+    Api::<ConfigMap>::namespaced(client, "default").get("stays").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_holds_it_is_told() {
+    let client = start().await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    make::<ConfigMap>(&client, "n", json!({ "metadata": { "name": "a", "finalizers": ["example.com/hold"] } })).await;
+    namespaces.delete("n", &DeleteParams::default()).await.unwrap();
+    assert!(!gone(&namespaces, "n").await);
+    let conditions = namespaces.get("n").await.unwrap().status.unwrap().conditions.unwrap();
+    let text = conditions.iter().filter_map(|one| one.message.clone()).collect::<Vec<_>>().join("; ");
+    assert!(text.contains("configmaps. has 1 resource instances"), "{text}");
+    assert!(text.contains("example.com/hold in 1 resource instances"), "{text}");
+    let free = json!({ "metadata": { "finalizers": null } });
+    let maps = Api::<ConfigMap>::namespaced(client, "n");
+    maps.patch("a", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
+    assert!(gone(&namespaces, "n").await);
+}

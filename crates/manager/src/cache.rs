@@ -1,0 +1,356 @@
+//! One watch per kind and selection for the whole process, however many controllers read it.
+//!
+//! Guarantees:
+//! - Objects are in the order of their keys; an index is in the order of its values.
+//! - A subscriber hears of every object that changed since it last asked, deletions included, with the object as it was
+//!   then and as it is now. Changes of one object that come faster than it asks are one change: what a subscriber holds
+//!   is bounded by the number of objects, and nobody waits for it.
+//! - An object that cannot be read is skipped and counted; the watch goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use futures_util::{Stream, StreamExt as _};
+use kube::runtime::watcher;
+use tokio::sync::{Notify, watch};
+
+/// An object's place: namespace (empty for cluster-wide kinds) and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Empty for cluster-wide kinds.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+impl Key {
+    /// The key of an object.
+    #[must_use]
+    pub fn of<T: kube::ResourceExt>(object: &T) -> Self {
+        Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    }
+}
+
+/// What an object is found by, besides its key.
+pub type Index<T> = fn(&T) -> Vec<String>;
+
+/// A change: an object as a subscriber last saw it, and as it is now.
+#[derive(Debug)]
+pub struct Changed<T> {
+    /// Which.
+    pub key: Key,
+    /// Before; none, if it is new to the subscriber.
+    pub old: Option<Arc<T>>,
+    /// Now; none, if it is gone.
+    pub new: Option<Arc<T>>,
+}
+
+/// What is known of one kind. Clones share it.
+pub struct Cache<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Clone for Cache<T> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    indexes: BTreeMap<&'static str, Index<T>>,
+    synced: watch::Sender<bool>,
+}
+
+struct State<T> {
+    objects: BTreeMap<Key, Arc<T>>,
+    found: BTreeMap<&'static str, BTreeMap<String, BTreeSet<Key>>>,
+    subscribers: Vec<Weak<Pending<T>>>,
+    /// Keys that the list in progress has named so far; what it does not name is gone.
+    listing: Option<BTreeSet<Key>>,
+    unreadable: u64,
+}
+
+/// What a subscriber has not asked for yet.
+struct Pending<T> {
+    changes: Mutex<BTreeMap<Key, Option<Arc<T>>>>,
+    changed: Notify,
+}
+
+/// Hears of changes.
+pub struct Subscriber<T> {
+    cache: Cache<T>,
+    pending: Arc<Pending<T>>,
+}
+
+impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
+    /// An empty cache with named indexes.
+    #[must_use]
+    pub fn new(indexes: impl IntoIterator<Item = (&'static str, Index<T>)>) -> Self {
+        let state = State {
+            objects: BTreeMap::new(),
+            found: BTreeMap::new(),
+            subscribers: Vec::new(),
+            listing: None,
+            unreadable: 0,
+        };
+        let shared = Shared {
+            state: Mutex::new(state),
+            indexes: indexes.into_iter().collect(),
+            synced: watch::Sender::new(false),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows a watch until it ends; errors are the watcher's to retry.
+    pub async fn follow(&self, events: impl Stream<Item = watcher::Result<watcher::Event<T>>>) {
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.apply(event),
+                Err(error) => {
+                    self.state().unreadable += 1;
+                    tracing::warn!(%error, "a watch was interrupted");
+                }
+            }
+        }
+    }
+
+    /// Takes in one event of a watch.
+    pub fn apply(&self, event: watcher::Event<T>) {
+        let mut state = self.state();
+        match event {
+            watcher::Event::Init => state.listing = Some(BTreeSet::new()),
+            watcher::Event::InitApply(object) => {
+                let key = Key::of(&object);
+                if let Some(listing) = &mut state.listing {
+                    listing.insert(key.clone());
+                }
+                self.put(&mut state, &key, Some(&Arc::new(object)));
+            }
+            watcher::Event::InitDone => {
+                let listed = state.listing.take().unwrap_or_default();
+                let gone: Vec<Key> = state.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
+                for key in gone {
+                    self.put(&mut state, &key, None);
+                }
+                self.shared.synced.send_replace(true);
+            }
+            watcher::Event::Apply(object) => self.put(&mut state, &Key::of(&object), Some(&Arc::new(object))),
+            watcher::Event::Delete(object) => self.put(&mut state, &Key::of(&object), None),
+        }
+    }
+
+    fn put(&self, state: &mut State<T>, key: &Key, new: Option<&Arc<T>>) {
+        let old = match new {
+            Some(object) => state.objects.insert(key.clone(), object.clone()),
+            None => state.objects.remove(key),
+        };
+        // A list repeats what is known; only what differs is a change.
+        let version = |object: &Arc<T>| object.resource_version();
+        if old.as_ref().map(version) == new.map(version) {
+            return;
+        }
+        for (name, index) in &self.shared.indexes {
+            let found = state.found.entry(name).or_default();
+            for value in old.iter().flat_map(|object| index(object)) {
+                if let Some(keys) = found.get_mut(&value) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        found.remove(&value);
+                    }
+                }
+            }
+            for value in new.iter().flat_map(|object| index(object)) {
+                found.entry(value).or_default().insert(key.clone());
+            }
+        }
+        state.subscribers.retain(|subscriber| match subscriber.upgrade() {
+            Some(pending) => {
+                // The first version counts: the subscriber has not seen those in between.
+                let mut changes = pending.changes.lock().unwrap_or_else(PoisonError::into_inner);
+                changes.entry(key.clone()).or_insert_with(|| old.clone());
+                pending.changed.notify_one();
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// An object.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
+        self.state().objects.get(key).cloned()
+    }
+
+    /// All objects, in the order of their keys.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.state().objects.values().cloned().collect()
+    }
+
+    /// The objects that an index has under a value.
+    #[must_use]
+    pub fn find(&self, index: &str, value: &str) -> Vec<Arc<T>> {
+        let state = self.state();
+        let keys = state.found.get(index).and_then(|found| found.get(value));
+        keys.into_iter().flatten().filter_map(|key| state.objects.get(key).cloned()).collect()
+    }
+
+    /// Whether the first list is complete.
+    #[must_use]
+    pub fn has_synced(&self) -> bool {
+        *self.shared.synced.borrow()
+    }
+
+    /// Waits for the first list.
+    pub async fn synced(&self) {
+        let mut synced = self.shared.synced.subscribe();
+        // The sender lives as long as this cache.
+        drop(synced.wait_for(|synced| *synced).await);
+    }
+
+    /// Objects and events that could not be read.
+    #[must_use]
+    pub fn unreadable(&self) -> u64 {
+        self.state().unreadable
+    }
+
+    /// Hears of all objects that are there, and then of changes.
+    #[must_use]
+    pub fn subscribe(&self) -> Subscriber<T> {
+        let mut state = self.state();
+        let changes = state.objects.keys().map(|key| (key.clone(), None)).collect();
+        let pending = Arc::new(Pending { changes: Mutex::new(changes), changed: Notify::new() });
+        state.subscribers.push(Arc::downgrade(&pending));
+        drop(state);
+        Subscriber { cache: self.clone(), pending }
+    }
+}
+
+impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Subscriber<T> {
+    /// The next change, the smallest key first.
+    pub async fn next(&mut self) -> Changed<T> {
+        loop {
+            let changed = self.pending.changed.notified();
+            let first = self.pending.changes.lock().unwrap_or_else(PoisonError::into_inner).pop_first();
+            match first {
+                Some((key, old)) => {
+                    let new = self.cache.get(&key);
+                    // It came and went, or went and came back as it was: nothing to hear.
+                    let version = |object: &Arc<T>| (object.uid(), object.resource_version());
+                    if old.as_ref().map(version) != new.as_ref().map(version) {
+                        return Changed { key, old, new };
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn map(name: &str, version: u32, value: &str) -> ConfigMap {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.to_owned());
+        map.metadata.namespace = Some("n".to_owned());
+        map.metadata.resource_version = Some(version.to_string());
+        map.data = Some(BTreeMap::from([("x".to_owned(), value.to_owned())]));
+        map
+    }
+
+    fn by_value(map: &ConfigMap) -> Vec<String> {
+        map.data.iter().flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    fn heard(subscriber: &mut Subscriber<ConfigMap>) -> Vec<(String, Option<String>, Option<String>)> {
+        let mut all = Vec::new();
+        while let Some(Changed { key, old, new }) = subscriber.next().now_or_never() {
+            let version =
+                |object: Option<Arc<ConfigMap>>| object.and_then(|object| object.metadata.resource_version.clone());
+            all.push((key.name, version(old), version(new)));
+        }
+        all
+    }
+
+    #[test]
+    fn a_slow_subscriber_hears_the_first_and_the_last_of_many_changes() {
+        let cache = Cache::new([]);
+        cache.apply(watcher::Event::Apply(map("a", 1, "x")));
+        let mut subscriber = cache.subscribe();
+        assert_eq!(heard(&mut subscriber), [("a".to_owned(), None, Some("1".to_owned()))]);
+        for version in 2..100 {
+            cache.apply(watcher::Event::Apply(map("a", version, "x")));
+        }
+        cache.apply(watcher::Event::Apply(map("b", 100, "x")));
+        cache.apply(watcher::Event::Delete(map("b", 101, "x")));
+        assert_eq!(heard(&mut subscriber), [("a".to_owned(), Some("1".to_owned()), Some("99".to_owned()))]);
+    }
+
+    #[test]
+    fn what_a_new_list_does_not_name_is_gone() {
+        let cache = Cache::new([]);
+        for name in ["a", "b"] {
+            cache.apply(watcher::Event::Apply(map(name, 1, "x")));
+        }
+        let mut subscriber = cache.subscribe();
+        heard(&mut subscriber);
+        cache.apply(watcher::Event::Init);
+        cache.apply(watcher::Event::InitApply(map("b", 1, "x")));
+        assert!(!cache.has_synced());
+        cache.apply(watcher::Event::InitDone);
+        assert!(cache.has_synced());
+        assert_eq!(heard(&mut subscriber), [("a".to_owned(), Some("1".to_owned()), None)]);
+    }
+
+    proptest! {
+        /// Indexes and subscribers against what a look at all objects tells.
+        #[test]
+        fn indexes_and_subscribers_agree_with_the_objects(
+            steps in prop::collection::vec((0_usize..3, prop::option::of("[xy]"), any::<bool>()), 0..40),
+        ) {
+            let names = ["a", "b", "c"];
+            let cache = Cache::new([("value", by_value as Index<ConfigMap>)]);
+            let mut subscriber = cache.subscribe();
+            let mut believed: BTreeMap<String, String> = BTreeMap::new();
+            for (version, (name, value, listens)) in (1_u32..).zip(steps) {
+                let name = names[name];
+                match value {
+                    Some(value) => cache.apply(watcher::Event::Apply(map(name, version, &value))),
+                    None => cache.apply(watcher::Event::Delete(map(name, version, ""))),
+                }
+                if listens {
+                    for (name, old, new) in heard(&mut subscriber) {
+                        prop_assert_eq!(believed.get(&name), old.as_ref(), "what was before is what it heard last");
+                        match new {
+                            Some(version) => believed.insert(name, version),
+                            None => believed.remove(&name),
+                        };
+                    }
+                    let held: BTreeMap<String, String> = cache
+                        .all()
+                        .iter()
+                        .filter_map(|map| Some((map.metadata.name.clone()?, map.metadata.resource_version.clone()?)))
+                        .collect();
+                    prop_assert_eq!(&believed, &held);
+                }
+                for value in ["x", "y"] {
+                    let slow: Vec<_> = cache.all().into_iter().filter(|map| by_value(map).iter().any(|one| one == value)).collect();
+                    prop_assert_eq!(cache.find("value", value), slow);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Which events are written, and which of them are one. Pure: the time is passed in.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Happened, Kind};
+
+/// Events about one object that may come at once, and how long the next one takes.
+const BURST: f64 = 25.0;
+const REFILL: SignedDuration = SignedDuration::from_mins(5);
+/// So many texts of one reason within this time are told as one.
+const MOST_TEXTS: usize = 10;
+const WINDOW: SignedDuration = SignedDuration::from_mins(10);
+/// What is remembered; the oldest goes first.
+const MOST_REMEMBERED: usize = 4096;
+const COMBINED: &str = "(combined from similar events): ";
+
+/// What to write.
+#[derive(Debug, PartialEq)]
+pub(super) enum Written {
+    New { name: String, happened: Happened },
+    Again { name: String, count: i32, happened: Happened },
+}
+
+impl Written {
+    fn happened(&self) -> &Happened {
+        match self {
+            Self::New { happened, .. } | Self::Again { happened, .. } => happened,
+        }
+    }
+
+    /// Events about cluster-wide objects are kept in `default`.
+    pub(super) fn namespace(&self) -> &str {
+        self.happened().about.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or("default")
+    }
+
+    pub(super) fn reason(&self) -> &str {
+        &self.happened().reason
+    }
+}
+
+/// Which object, and what about it.
+type Subject = (String, Kind, String);
+type Identity = (Subject, String);
+
+#[derive(Default)]
+pub(super) struct Correlator {
+    written: BTreeMap<Identity, Known>,
+    texts: BTreeMap<Subject, Vec<(String, Timestamp)>>,
+    buckets: BTreeMap<String, (f64, Timestamp)>,
+}
+
+struct Known {
+    name: String,
+    count: i32,
+    last: Timestamp,
+}
+
+impl Correlator {
+    /// What to write about it, if anything.
+    pub(super) fn take(&mut self, mut happened: Happened, now: Timestamp) -> Option<Written> {
+        let object = object(&happened);
+        if !self.has_token(&object, now) {
+            return None;
+        }
+        let subject: Subject = (object, happened.kind, happened.reason.clone());
+        let texts = self.texts.entry(subject.clone()).or_default();
+        texts.retain(|(text, at)| now.duration_since(*at) <= WINDOW && *text != happened.message);
+        texts.push((happened.message.clone(), now));
+        let combined = texts.len() > MOST_TEXTS;
+        let text = if combined { String::new() } else { happened.message.clone() };
+        if combined {
+            happened.message = format!("{COMBINED}{}", happened.message);
+        }
+        let identity = (subject, text);
+        self.bound();
+        if let Some(known) = self.written.get_mut(&identity) {
+            known.count = known.count.saturating_add(1);
+            known.last = now;
+            return Some(Written::Again { name: known.name.clone(), count: known.count, happened });
+        }
+        // As Kubernetes names events: the object, and the time in hexadecimal.
+        let object = happened.about.name.as_deref().unwrap_or_default();
+        let name = format!("{object}.{:x}", now.as_nanosecond().saturating_add(self.written.len() as i128));
+        self.written.insert(identity, Known { name: name.clone(), count: 1, last: now });
+        Some(Written::New { name, happened })
+    }
+
+    /// It could not be written.
+    pub(super) fn forget(&mut self, written: &Written) {
+        let (Written::New { name, .. } | Written::Again { name, .. }) = written;
+        self.written.retain(|_, known| known.name != *name);
+    }
+
+    fn has_token(&mut self, object: &str, now: Timestamp) -> bool {
+        let (tokens, at) = self.buckets.entry(object.to_owned()).or_insert((BURST, now));
+        let gained = now.duration_since(*at).as_secs_f64() / REFILL.as_secs_f64();
+        (*tokens, *at) = ((*tokens + gained).min(BURST), now);
+        let has = *tokens >= 1.0;
+        if has {
+            *tokens -= 1.0;
+        }
+        has
+    }
+
+    fn bound(&mut self) {
+        while self.written.len() >= MOST_REMEMBERED {
+            let oldest = self.written.iter().min_by_key(|(_, known)| known.last).map(|(identity, _)| identity.clone());
+            if let Some(oldest) = oldest {
+                self.written.remove(&oldest);
+                self.texts.remove(&oldest.0);
+                self.buckets.remove(&oldest.0.0);
+            }
+        }
+    }
+}
+
+fn object(happened: &Happened) -> String {
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    let about = &happened.about;
+    [&about.kind, &about.namespace, &about.name, &about.uid].map(text).join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ObjectReference;
+
+    use super::*;
+
+    fn happened(message: &str) -> Happened {
+        let about = ObjectReference { name: Some("p".to_owned()), ..ObjectReference::default() };
+        Happened { about, kind: Kind::Warning, reason: "Failed".to_owned(), message: message.to_owned() }
+    }
+
+    #[test]
+    fn the_same_again_is_counted() {
+        let mut correlator = Correlator::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let Some(Written::New { name, .. }) = correlator.take(happened("x"), now) else { panic!("the first is new") };
+        assert_eq!(
+            correlator.take(happened("x"), now),
+            Some(Written::Again { name, count: 2, happened: happened("x") })
+        );
+    }
+
+    #[test]
+    fn what_was_not_written_is_new_again() {
+        let mut correlator = Correlator::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let first = correlator.take(happened("x"), now).unwrap();
+        correlator.forget(&first);
+        assert!(matches!(correlator.take(happened("x"), now), Some(Written::New { .. })));
+    }
+
+    #[test]
+    fn many_texts_become_one() {
+        let mut correlator = Correlator::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let written: Vec<Written> =
+            (0..13).filter_map(|index| correlator.take(happened(&index.to_string()), now)).collect();
+        let new = written.iter().filter(|one| matches!(one, Written::New { .. })).count();
+        assert_eq!((new, written.len()), (11, 13));
+        assert_eq!(written[12].happened().message, "(combined from similar events): 12");
+    }
+
+    #[test]
+    fn a_flood_about_one_object_is_cut() {
+        let mut correlator = Correlator::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let count = |correlator: &mut Correlator, now| {
+            (0..100).filter(|_| correlator.take(happened("x"), now).is_some()).count()
+        };
+        assert_eq!(count(&mut correlator, now), 25);
+        assert_eq!(count(&mut correlator, now + SignedDuration::from_mins(10)), 2);
+    }
+}

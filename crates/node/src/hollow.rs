@@ -1,0 +1,132 @@
+//! Hollow nodes: real objects, simulated pods.
+//!
+//! Watches: Pod. Owns: Nodes of the given names, their leases in `kube-node-lease`, and the status of pods that are bound to
+//! them. Emits: one status write per start of a pod, one deletion per end.
+
+mod decide;
+mod register;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+use manager::cache::{Cache, Key};
+use manager::queue::Queue;
+use manager::worker::{Next, work};
+
+use decide::{Plan, decide};
+
+/// How the nodes behave.
+#[derive(Clone, Debug)]
+pub struct Behaviour {
+    /// From the binding of a pod to its containers running.
+    pub start_delay: Duration,
+    /// From its deletion to its end; the grace period, if that is shorter.
+    pub stop_delay: Duration,
+    /// Labels of pods whose containers fail instead of running.
+    pub failing: BTreeSet<(String, String)>,
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self { start_delay: Duration::ZERO, stop_delay: Duration::ZERO, failing: BTreeSet::new() }
+    }
+}
+
+/// A set of hollow nodes.
+#[derive(Clone)]
+pub struct HollowNodes {
+    client: Client,
+    names: Arc<BTreeSet<String>>,
+    behaviour: Arc<Behaviour>,
+    pods: Cache<Pod>,
+    queue: Queue<Key>,
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+/// Pods that are started or ended at the same time.
+const WORKERS: usize = 16;
+
+impl HollowNodes {
+    /// Nodes of these names, on a cache of all pods.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        names: impl IntoIterator<Item = String>,
+        behaviour: Behaviour,
+        pods: Cache<Pod>,
+        queue: Queue<Key>,
+        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> Self {
+        let (names, behaviour) = (Arc::new(names.into_iter().collect()), Arc::new(behaviour));
+        Self { client, names, behaviour, pods, queue, now }
+    }
+
+    /// Registers the nodes, then runs until the queue is closed.
+    ///
+    /// # Errors
+    /// When a node cannot be registered.
+    pub async fn run(&self) -> Result<(), kube::Error> {
+        for name in self.names.iter() {
+            register::node(&self.client, name, (self.now)()).await?;
+        }
+        let feed = async {
+            let mut changes = self.pods.subscribe();
+            loop {
+                let change = changes.next().await;
+                if change.new.is_some_and(|pod| self.is_ours(&pod)) {
+                    self.queue.add(change.key);
+                }
+            }
+        };
+        let leases = join_all(self.names.iter().map(|name| register::keep_lease(&self.client, name, &self.now)));
+        let work = work("hollow-nodes", &self.queue, WORKERS, |key: Key| {
+            let nodes = self.clone();
+            async move { nodes.reconcile(&key).await }
+        });
+        tokio::select! {
+            biased;
+            () = work => Ok(()),
+            () = feed => Ok(()),
+            _ = leases => Ok(()),
+        }
+    }
+
+    fn is_ours(&self, pod: &Pod) -> bool {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        node.is_some_and(|node| self.names.contains(node))
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
+        let Some(pod) = self.pods.get(key).filter(|pod| self.is_ours(pod)) else { return Ok(Next::Wait) };
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        match decide(&pod, &self.behaviour, (self.now)()) {
+            Plan::Nothing => Ok(Next::Wait),
+            Plan::Later(after) => Ok(Next::After(after)),
+            Plan::Status(status) => {
+                let patch = serde_json::json!({ "metadata": { "uid": pod.uid() }, "status": status });
+                let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+                unless_gone(written.map(drop))
+            }
+            Plan::Remove => {
+                // Only this pod: another of the same name may be there already.
+                let preconditions = Some(Preconditions { uid: pod.uid(), ..Preconditions::default() });
+                let now = DeleteParams { grace_period_seconds: Some(0), preconditions, ..DeleteParams::default() };
+                unless_gone(api.delete(&key.name, &now).await.map(drop))
+            }
+        }
+    }
+}
+
+/// A pod that went meanwhile needs nothing more.
+fn unless_gone(result: Result<(), kube::Error>) -> Result<Next, kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Next::Wait),
+        result => result.map(|()| Next::Wait),
+    }
+}

@@ -1,0 +1,101 @@
+//! The node as the cluster sees it: its object and its lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+/// As a kubelet renews its lease.
+const RENEWAL: Duration = Duration::from_secs(10);
+const LEASE_SECONDS: i32 = 40;
+
+/// Makes the node, or brings one of that name up to date.
+pub(super) async fn node(client: &Client, name: &str, now: Timestamp) -> Result<(), kube::Error> {
+    let api: Api<Node> = Api::all(client.clone());
+    let node = serde_json::from_value(object(name, now)).map_err(kube::Error::SerdeError)?;
+    match api.create(&PostParams::default(), &node).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let patch = json!({ "status": object(name, now)["status"] });
+            api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
+        }
+        made => made.map(drop),
+    }
+}
+
+fn object(name: &str, now: Timestamp) -> Value {
+    let amounts = json!({ "cpu": "32", "memory": "256Gi", "pods": "1000", "ephemeral-storage": "1Ti" });
+    let condition = |kind: &str, truth: &str, reason: &str| {
+        json!({
+            "type": kind,
+            "status": truth,
+            "reason": reason,
+            "message": reason,
+            "lastHeartbeatTime": Time(now),
+            "lastTransitionTime": Time(now),
+        })
+    };
+    json!({
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "orlop.dev/hollow": "true",
+            },
+        },
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "addresses": [{ "type": "Hostname", "address": name }, { "type": "InternalIP", "address": "127.0.0.1" }],
+            "conditions": [
+                condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+                condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+                condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+                condition("Ready", "True", "KubeletReady"),
+            ],
+            "nodeInfo": {
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "kubeletVersion": format!("v1.36.3-hollow.{}", env!("CARGO_PKG_VERSION")),
+                "containerRuntimeVersion": "hollow://1",
+                "kernelVersion": "",
+                "osImage": "hollow",
+                "machineID": name,
+                "systemUUID": name,
+                "bootID": name,
+                "kubeProxyVersion": "",
+            },
+        },
+    })
+}
+
+/// Renews the node's lease for ever; what fails is tried again the next time.
+pub(super) async fn keep_lease(client: &Client, name: &str, now: &Arc<dyn Fn() -> Timestamp + Send + Sync>) {
+    let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    loop {
+        if let Err(error) = renew(&api, name, now()).await {
+            tracing::warn!(node = name, %error, "the lease of a node was not renewed");
+        }
+        sleep(RENEWAL).await;
+    }
+}
+
+async fn renew(api: &Api<Lease>, name: &str, now: Timestamp) -> Result<(), kube::Error> {
+    let spec = json!({ "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": MicroTime(now) });
+    match api.patch(name, &PatchParams::default(), &Patch::Merge(&json!({ "spec": spec }))).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => {
+            let lease = json!({ "metadata": { "name": name }, "spec": spec });
+            let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+            api.create(&PostParams::default(), &lease).await.map(drop)
+        }
+        renewed => renewed.map(drop),
+    }
+}

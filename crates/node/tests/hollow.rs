@@ -1,0 +1,75 @@
+//! Hollow nodes on the embedded API server.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::{ApiServer, Clock, Identity, Place};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client};
+use manager::caches::Caches;
+use manager::queue::{Backoff, Queue, QueueMetrics};
+use node::hollow::{Behaviour, HollowNodes};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+async fn start(behaviour: Behaviour) -> Client {
+    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+    let started = Instant::now();
+    let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
+    let client = Client::new(server.for_identity(Identity::admin()), "default");
+    let caches = Caches::new(client.clone());
+    let queue = Queue::new("hollow", Backoff::default(), &QueueMetrics::default());
+    let names = ["one".to_owned(), "two".to_owned()];
+    let now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
+    let nodes = HollowNodes::new(client.clone(), names, behaviour, caches.of(&[]), queue, now);
+    tokio::spawn(async move { nodes.run().await });
+    tokio::spawn(async move { caches.run().await });
+    client
+}
+
+fn pod(name: &str, node: &str) -> Pod {
+    let pod = json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "containers": [{ "name": "c", "image": "i" }] } });
+    serde_json::from_value(pod).unwrap()
+}
+
+fn phase(pod: &Pod) -> String {
+    pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn bound_pods_run_and_end_after_their_delays() {
+    let behaviour =
+        Behaviour { start_delay: Duration::from_secs(5), stop_delay: Duration::from_secs(10), ..Behaviour::default() };
+    let client = start(behaviour).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    pods.create(&PostParams::default(), &pod("a", "one")).await.unwrap();
+    pods.create(&PostParams::default(), &pod("other", "elsewhere")).await.unwrap();
+    sleep(Duration::from_secs(4)).await;
+    assert_eq!(phase(&pods.get("a").await.unwrap()), "Pending");
+    sleep(Duration::from_secs(3)).await;
+    let running = pods.get("a").await.unwrap();
+    assert_eq!(phase(&running), "Running");
+    let conditions = running.status.unwrap().conditions.unwrap();
+    assert!(conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+    assert_eq!(phase(&pods.get("other").await.unwrap()), "Pending");
+    pods.delete("a", &DeleteParams::default()).await.unwrap();
+    sleep(Duration::from_secs(8)).await;
+    assert!(pods.get_opt("a").await.unwrap().is_some());
+    sleep(Duration::from_secs(4)).await;
+    assert!(pods.get_opt("a").await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_are_there_and_renew_their_leases() {
+    let client = start(Behaviour::default()).await;
+    sleep(Duration::from_secs(61)).await;
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await.unwrap();
+    assert_eq!(nodes.items.len(), 2);
+    let lease = Api::<Lease>::namespaced(client, "kube-node-lease").get("one").await.unwrap();
+    let renewed = lease.spec.unwrap().renew_time.unwrap().0;
+    assert!(renewed >= Timestamp::from_second(50).unwrap(), "{renewed}");
+}
