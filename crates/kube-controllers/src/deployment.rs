@@ -24,6 +24,7 @@ use crate::replicaset::{OwnerPatch, SelectorError, Target};
 use limits::Limits;
 use sets::Sets;
 
+pub mod controller;
 mod history;
 mod limits;
 mod progress;

@@ -1,8 +1,7 @@
 //! What a cluster has and one machine lacks: the built-in controllers and a scheduler.
 //!
 //! Each controller has the shape observe, decide, act: `decide` is a pure function from what the caches hold and the time
-//! to a plan. What is here so far are the decisions; the frame that observes and acts is still to come. Nothing here knows
-//! of virtual machines.
+//! to a plan, and one short part carries the plan out. They run on any API server. Nothing here knows of virtual machines.
 
 pub mod deployment;
 pub mod namespace;

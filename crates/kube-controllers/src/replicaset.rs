@@ -21,6 +21,7 @@ pub use claim::{OwnerPatch, Target};
 pub use selector::SelectorError;
 
 pub(crate) mod claim;
+pub mod controller;
 pub(crate) mod names;
 pub(crate) mod pods;
 pub(crate) mod selector;

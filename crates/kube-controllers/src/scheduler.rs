@@ -27,6 +27,7 @@ mod pod;
 mod queue;
 mod reason;
 mod resources;
+pub mod run;
 mod score;
 mod selector;
 #[cfg(test)]

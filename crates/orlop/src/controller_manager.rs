@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use kube::Api;
+use kube_controllers::deployment::controller::{self as deployment, DeploymentController};
 use kube_controllers::namespace::{self, NamespaceController};
+use kube_controllers::replicaset::controller::{self as replicaset, POD_INDEXES, ReplicaSetController};
 use manager::caches::Caches;
 use manager::descriptor::{Descriptor, Selection};
 use manager::leader::{Durations, Election, Renewals};
 use manager::queue::{Backoff, Queue, QueueMetrics};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
 use crate::cluster::{Cluster, clock};
 
@@ -37,15 +40,31 @@ pub(crate) struct Arguments {
     /// Namespaces that are emptied at the same time.
     #[arg(long, default_value_t = 10, env = "ORLOP_CONCURRENT_NAMESPACE_SYNCS")]
     concurrent_namespace_syncs: usize,
+    /// Deployments that are worked on at the same time.
+    #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_DEPLOYMENT_SYNCS")]
+    concurrent_deployment_syncs: usize,
+    /// Replica sets that are worked on at the same time.
+    #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_REPLICASET_SYNCS")]
+    concurrent_replicaset_syncs: usize,
 }
 
-const DESCRIPTORS: [Descriptor; 1] = [Descriptor {
-    name: namespace::NAME,
-    aliases: &["namespace"],
-    required_gates: &[],
-    off_by_default: false,
-    special_handling: false,
-}];
+const fn descriptor(name: &'static str, aliases: &'static [&'static str]) -> Descriptor {
+    Descriptor { name, aliases, required_gates: &[], off_by_default: false, special_handling: false }
+}
+
+const DESCRIPTORS: [Descriptor; 3] = [
+    descriptor(deployment::NAME, &["deployment"]),
+    descriptor(namespace::NAME, &["namespace"]),
+    descriptor(replicaset::NAME, &["replicaset"]),
+];
+
+/// How many objects each controller works on at the same time.
+#[derive(Clone, Copy)]
+struct Workers {
+    deployments: usize,
+    namespaces: usize,
+    replica_sets: usize,
+}
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
@@ -61,7 +80,14 @@ async fn manage(arguments: Arguments) -> anyhow::Result<()> {
         leader_elect_renew_deadline,
         leader_elect_retry_period,
         concurrent_namespace_syncs,
+        concurrent_deployment_syncs,
+        concurrent_replicaset_syncs,
     } = arguments;
+    let workers = Workers {
+        deployments: concurrent_deployment_syncs,
+        namespaces: concurrent_namespace_syncs,
+        replica_sets: concurrent_replicaset_syncs,
+    };
     let selection = Selection::parse(controllers.iter().map(String::as_str), &DESCRIPTORS).context("--controllers")?;
     let durations = Durations {
         lease: Duration::from_secs(leader_elect_lease_duration),
@@ -72,7 +98,7 @@ async fn manage(arguments: Arguments) -> anyhow::Result<()> {
         bail!("the lease must last longer than the renew deadline, and that longer than the retry period");
     }
     let client = cluster.client("controller-manager").await?;
-    let lead = || lead(client.clone(), selection.clone(), concurrent_namespace_syncs);
+    let lead = || lead(client.clone(), selection.clone(), workers);
     if !leader_elect {
         return lead().await;
     }
@@ -88,31 +114,53 @@ async fn manage(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Runs the controllers until a signal asks for the end.
-async fn lead(client: kube::Client, selection: Selection, namespace_workers: usize) -> anyhow::Result<()> {
+async fn lead(client: kube::Client, selection: Selection, workers: Workers) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let caches = Caches::new(client.clone());
     let metrics = QueueMetrics::default();
-    let mut running = Vec::new();
+    let mut running = JoinSet::new();
     for descriptor in &DESCRIPTORS {
         match selection.allows(descriptor, |_| true) {
             Err(off) => tracing::info!(controller = descriptor.name, %off, "a controller does not run"),
-            Ok(()) => {
-                let queue = Queue::new(descriptor.name, Backoff::default(), &metrics);
-                let controller = NamespaceController::new(client.clone(), caches.of(&[]), queue);
-                running.push(tokio::spawn(async move { controller.run(namespace_workers).await }));
-            }
+            Ok(()) => start(descriptor.name, &client, &caches, &metrics, workers, &mut running),
         }
     }
     // Watches start after all controllers have said what they read.
-    let ended = tokio::select! {
+    tokio::select! {
         biased;
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
         () = caches.run() => bail!("no controller runs, or the watches have ended"),
-    };
-    for controller in running {
-        controller.abort();
     }
-    ended
+}
+
+fn start(
+    name: &str,
+    client: &kube::Client,
+    caches: &Caches,
+    metrics: &QueueMetrics,
+    workers: Workers,
+    running: &mut JoinSet<()>,
+) {
+    let client = client.clone();
+    match name {
+        namespace::NAME => {
+            let queue = Queue::new(name, Backoff::default(), metrics);
+            let controller = NamespaceController::new(client, caches.of(&[]), queue);
+            running.spawn(async move { controller.run(workers.namespaces).await });
+        }
+        replicaset::NAME => {
+            let queue = Queue::new(name, Backoff::default(), metrics);
+            let (sets, pods) = (caches.of(&[]), caches.of(&POD_INDEXES));
+            let controller = ReplicaSetController::new(client, sets, pods, queue, clock());
+            running.spawn(async move { controller.run(workers.replica_sets).await });
+        }
+        _ => {
+            let queue = Queue::new(name, Backoff::default(), metrics);
+            let (sets, pods) = (caches.of(&[]), caches.of(&POD_INDEXES));
+            let controller = DeploymentController::new(client, caches.of(&[]), sets, pods, queue, clock());
+            running.spawn(async move { controller.run(workers.deployments).await });
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod crds;
 mod exec_guarded;
 mod node;
 mod run;
+mod scheduler;
 mod virt_launcher;
 mod workbench;
 
@@ -32,6 +33,7 @@ enum Command {
     Apiserver(apiserver::Arguments),
     ControllerManager(controller_manager::Arguments),
     Node(node::Arguments),
+    Scheduler(scheduler::Arguments),
     VirtLauncher(virt_launcher::Arguments),
     Crds(crds::Arguments),
     #[command(hide = true)]
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
         Command::ControllerManager(arguments) => controller_manager::run(arguments),
         Command::Node(arguments) => node::run(&arguments),
+        Command::Scheduler(arguments) => scheduler::run(&arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
         Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),

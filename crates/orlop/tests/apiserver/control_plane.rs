@@ -60,10 +60,62 @@ async fn a_bound_pod_runs_and_its_namespace_goes_with_it() {
     assert_eq!(left["items"], json!([]));
 }
 
+/// A deployment of three on two nodes: made, rolled out, and gone with its namespace.
+#[tokio::test]
+async fn a_deployment_is_scheduled_rolled_out_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path()).await;
+    let _nodes = beside(&server, &["node", "--hollow", "--count", "2"]);
+    let _controllers = beside(&server, &["controller-manager", "--leader-elect", "false"]);
+    let _scheduler = beside(&server, &["scheduler"]);
+    let mut connection = server.connect().await.unwrap();
+    ask(&mut connection, Method::POST, "/api/v1/namespaces", &json!({ "metadata": { "name": "n" } })).await.unwrap();
+    let base = "/apis/apps/v1/namespaces/n/deployments";
+    let deployment = json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "replicas": 3,
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "c", "image": "i:1", "resources": { "requests": { "cpu": "1" } } }] },
+            },
+        },
+    });
+    ask(&mut connection, Method::POST, base, &deployment).await.unwrap();
+    let rolled_out = |generation: i64| {
+        move |frame: &Value| {
+            let status = &frame["object"]["status"];
+            status["observedGeneration"] == generation
+                && status["updatedReplicas"] == 3
+                && status["availableReplicas"] == 3
+                && status["replicas"] == 3
+        }
+    };
+    until(&server, &format!("{base}?watch=1"), rolled_out(1)).await;
+    let pods = ask(&mut connection, Method::GET, "/api/v1/namespaces/n/pods", &Value::Null).await.unwrap();
+    let mut nodes: Vec<&str> =
+        pods["items"].as_array().unwrap().iter().map(|pod| pod["spec"]["nodeName"].as_str().unwrap()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    assert_eq!(nodes, ["hollow-0", "hollow-1"], "they are spread");
+    let mut second = ask(&mut connection, Method::GET, &format!("{base}/web"), &Value::Null).await.unwrap();
+    second["spec"]["template"]["spec"]["containers"][0]["image"] = "i:2".into();
+    second["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    ask(&mut connection, Method::PUT, &format!("{base}/web"), &second).await.unwrap();
+    until(&server, &format!("{base}?watch=1"), rolled_out(2)).await;
+    ask(&mut connection, Method::DELETE, "/api/v1/namespaces/n", &json!({})).await.unwrap();
+    let gone = |frame: &Value| frame["type"] == "DELETED";
+    until(&server, "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Dn", gone).await;
+}
+
 #[tokio::test]
 async fn an_unknown_controller_is_refused_with_the_known_ones() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_orlop")).args(["controller-manager", "--controllers=*,-foo"]).output();
     let error = String::from_utf8(output.await.unwrap().stderr).unwrap();
-    assert_eq!(error, "orlop: --controllers: there is no controller \"foo\"; there are namespace-controller\n");
+    assert_eq!(
+        error,
+        "orlop: --controllers: there is no controller \"foo\"; there are deployment-controller, namespace-controller, replicaset-controller\n"
+    );
 }

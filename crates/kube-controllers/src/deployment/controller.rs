@@ -1,0 +1,181 @@
+//! Observes, decides and acts: the part of the deployment controller that speaks to the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::{Api, Client, ResourceExt as _};
+use manager::cache::{Cache, Key};
+use manager::queue::Queue;
+use manager::worker::{Next, work};
+use serde_json::json;
+
+use super::{DeploymentError, Observed, Plan, decide};
+use crate::replicaset::{OwnerPatch, Target};
+
+/// As the flag `--controllers` knows it.
+pub const NAME: &str = "deployment-controller";
+
+/// The controller. Clones share it.
+#[derive(Clone)]
+pub struct DeploymentController {
+    client: Client,
+    deployments: Cache<Deployment>,
+    sets: Cache<ReplicaSet>,
+    pods: Cache<Pod>,
+    queue: Queue<Key>,
+    /// Names of replica sets that were taken when one was to be made.
+    taken_names: Arc<Mutex<BTreeMap<Key, BTreeSet<String>>>>,
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+/// Why a deployment was not brought to what it asks for.
+#[derive(Debug, thiserror::Error)]
+pub enum ActError {
+    /// It cannot be acted on.
+    #[error("it cannot be acted on: {0}")]
+    Invalid(#[from] DeploymentError),
+    /// The server did not do what it was asked.
+    #[error("the server refused: {0}")]
+    Refused(#[from] kube::Error),
+}
+
+impl DeploymentController {
+    /// A controller on caches; that of pods must have the replica-set controller's indexes.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        deployments: Cache<Deployment>,
+        sets: Cache<ReplicaSet>,
+        pods: Cache<Pod>,
+        queue: Queue<Key>,
+        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> Self {
+        Self { client, deployments, sets, pods, queue, taken_names: Arc::default(), now }
+    }
+
+    fn taken_names(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<String>>> {
+        self.taken_names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs until the queue is closed.
+    pub async fn run(&self, workers: usize) {
+        self.deployments.synced().await;
+        self.sets.synced().await;
+        self.pods.synced().await;
+        let work = work(NAME, &self.queue, workers, |key: Key| {
+            let controller = self.clone();
+            async move { controller.reconcile(&key).await }
+        });
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = self.feed_deployments() => {}
+            () = self.feed_sets() => {}
+            () = self.feed_pods() => {}
+        }
+    }
+
+    async fn feed_deployments(&self) {
+        let mut changes = self.deployments.subscribe();
+        loop {
+            let change = changes.next().await;
+            if change.new.is_none() {
+                self.taken_names().remove(&change.key);
+            }
+            self.queue.add(change.key);
+        }
+    }
+
+    async fn feed_sets(&self) {
+        let mut changes = self.sets.subscribe();
+        loop {
+            let change = changes.next().await;
+            let owners = [&change.old, &change.new].map(|set| set.as_ref().and_then(|set| owner(&**set, "Deployment")));
+            let orphan = change.new.is_some() && owners[1].is_none();
+            owners.into_iter().flatten().for_each(|owner| self.queue.add(owner));
+            if orphan {
+                let all = self.deployments.all();
+                let near = all.iter().filter(|one| one.namespace().unwrap_or_default() == change.key.namespace);
+                near.for_each(|one| self.queue.add(Key::of(&**one)));
+            }
+        }
+    }
+
+    /// A pod's set tells which deployment it is about.
+    async fn feed_pods(&self) {
+        let mut changes = self.pods.subscribe();
+        loop {
+            let change = changes.next().await;
+            for pod in [&change.old, &change.new].into_iter().flatten() {
+                let set = owner(&**pod, "ReplicaSet").and_then(|key| self.sets.get(&key));
+                if let Some(deployment) = set.and_then(|set| owner(&*set, "Deployment")) {
+                    self.queue.add(deployment);
+                }
+            }
+        }
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, ActError> {
+        let Some(deployment) = self.deployments.get(key) else { return Ok(Next::Wait) };
+        let sets: Vec<_> =
+            self.sets.all().into_iter().filter(|set| set.namespace().unwrap_or_default() == key.namespace).collect();
+        let pods: Vec<_> =
+            sets.iter().flat_map(|set| self.pods.find("controller", &set.uid().unwrap_or_default())).collect();
+        let observed = Observed {
+            deployment: &deployment,
+            replica_sets: sets.iter().map(|set| &**set).collect(),
+            pods: pods.iter().map(|pod| &**pod).collect(),
+            taken_names: self.taken_names().get(key).cloned().unwrap_or_default(),
+        };
+        let plan = decide(&observed, (self.now)())?;
+        self.act(key, &deployment, &plan).await?;
+        Ok(plan.recheck_after.map_or(Next::Wait, Next::After))
+    }
+
+    async fn act(&self, key: &Key, deployment: &Deployment, plan: &Plan) -> Result<(), kube::Error> {
+        let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
+        for OwnerPatch { target, patch } in plan.adopt.iter().chain(&plan.release) {
+            sets.patch(&target.name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+        }
+        if let Some(set) = &plan.create {
+            match sets.create(&PostParams::default(), set).await {
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    // Ours, in an answer that was lost, or another's: the cache and the next decision tell.
+                    self.taken_names().entry(key.clone()).or_default().insert(set.name_any());
+                    self.queue.add(key.clone());
+                }
+                made => drop(made?),
+            }
+        }
+        for update in &plan.update {
+            sets.patch(&update.target.name, &PatchParams::default(), &Patch::Merge(&update.patch())).await?;
+        }
+        for Target { name, uid } in &plan.delete {
+            let preconditions = Some(Preconditions { uid: Some(uid.clone()), ..Preconditions::default() });
+            let propagation_policy = Some(PropagationPolicy::Background);
+            sets.delete(name, &DeleteParams { preconditions, propagation_policy, ..DeleteParams::default() }).await?;
+        }
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
+        let revision = plan.revision.as_ref().map(|revision| json!({ "deployment.kubernetes.io/revision": revision }));
+        if let Some(annotations) = revision {
+            let patch = json!({ "metadata": { "uid": deployment.uid(), "annotations": annotations } });
+            api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        }
+        if let Some(status) = &plan.status {
+            let patch = json!({ "metadata": { "uid": deployment.uid() }, "status": status });
+            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The controller of an object, if it is of the kind.
+fn owner<T: kube::ResourceExt>(object: &T, kind: &str) -> Option<Key> {
+    let owners = object.owner_references();
+    let owner = owners.iter().find(|one| one.controller == Some(true) && one.kind == kind)?;
+    Some(Key { namespace: object.namespace().unwrap_or_default(), name: owner.name.clone() })
+}

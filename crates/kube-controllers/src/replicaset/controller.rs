@@ -1,0 +1,276 @@
+//! Observes, decides and acts: the part of the replica-set controller that speaks to the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt as _};
+use manager::cache::{Cache, Index, Key};
+use manager::expectations::Expectations;
+use manager::queue::Queue;
+use manager::worker::{Next, work};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{Creations, FailedVerb, Failure, Observed, OwnerPatch, ReplicaSetError, Target, decide};
+
+/// As the flag `--controllers` knows it.
+pub const NAME: &str = "replicaset-controller";
+
+/// Finds pods by the UID of the object that controls them, and by namespace.
+pub const POD_INDEXES: [(&str, Index<Pod>); 2] = [("controller", controller_of), ("namespace", namespace_of)];
+
+fn controller_of(pod: &Pod) -> Vec<String> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+}
+
+fn namespace_of(pod: &Pod) -> Vec<String> {
+    pod.metadata.namespace.iter().cloned().collect()
+}
+
+/// The controller. Clones share it.
+#[derive(Clone)]
+pub struct ReplicaSetController {
+    client: Client,
+    sets: Cache<ReplicaSet>,
+    pods: Cache<Pod>,
+    queue: Queue<Key>,
+    memory: Arc<Mutex<Memory>>,
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+/// What is remembered between two looks at a set.
+#[derive(Default)]
+struct Memory {
+    expectations: Expectations<Key>,
+    taken_names: BTreeMap<Key, BTreeSet<String>>,
+    failures: BTreeMap<Key, Failure>,
+}
+
+/// Why a replica set was not brought to what it asks for.
+#[derive(Debug, thiserror::Error)]
+pub enum ActError {
+    /// It cannot be acted on.
+    #[error("it cannot be acted on: {0}")]
+    Invalid(#[from] ReplicaSetError),
+    /// The server did not do what it was asked.
+    #[error("the server refused: {0}")]
+    Refused(#[from] kube::Error),
+}
+
+impl ReplicaSetController {
+    /// A controller on caches; that of pods must have [`POD_INDEXES`].
+    #[must_use]
+    pub fn new(
+        client: Client,
+        sets: Cache<ReplicaSet>,
+        pods: Cache<Pod>,
+        queue: Queue<Key>,
+        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> Self {
+        Self { client, sets, pods, queue, memory: Arc::default(), now }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs until the queue is closed.
+    pub async fn run(&self, workers: usize) {
+        // Nobody acts on half a picture.
+        self.sets.synced().await;
+        self.pods.synced().await;
+        let work = work(NAME, &self.queue, workers, |key: Key| {
+            let controller = self.clone();
+            async move { controller.reconcile(&key).await }
+        });
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = self.feed_sets() => {}
+            () = self.feed_pods() => {}
+        }
+    }
+
+    async fn feed_sets(&self) {
+        let mut changes = self.sets.subscribe();
+        loop {
+            let change = changes.next().await;
+            if change.new.is_none() {
+                let mut memory = self.memory();
+                memory.expectations.forget(&change.key);
+                memory.taken_names.remove(&change.key);
+                memory.failures.remove(&change.key);
+            }
+            self.queue.add(change.key);
+        }
+    }
+
+    /// Every change of a pod is news for the set that controls it, or for all that might.
+    async fn feed_pods(&self) {
+        let mut changes = self.pods.subscribe();
+        loop {
+            let change = changes.next().await;
+            let owners = [&change.old, &change.new].map(|pod| pod.as_ref().and_then(|pod| self.owner(pod)));
+            if let (Some(owner), None) = (&owners[1], &change.old) {
+                self.memory().expectations.created(owner);
+            }
+            let ending = change.new.as_ref().is_none_or(|pod| pod.metadata.deletion_timestamp.is_some());
+            if let (Some(owner), true) = (owners[0].as_ref().or(owners[1].as_ref()), ending) {
+                let uid = change.old.as_ref().or(change.new.as_ref()).and_then(|pod| pod.uid()).unwrap_or_default();
+                self.memory().expectations.deleted(owner, &uid);
+            }
+            let orphan = change.new.as_ref().is_some_and(|pod| controller_of(pod).is_empty());
+            for owner in owners.into_iter().flatten() {
+                self.queue.add(owner);
+            }
+            if orphan {
+                let sets = self.sets.all();
+                let near = sets.iter().filter(|set| set.namespace().unwrap_or_default() == change.key.namespace);
+                near.for_each(|set| self.queue.add(Key::of(&**set)));
+            }
+        }
+    }
+
+    /// The set that controls a pod, if it is known.
+    fn owner(&self, pod: &Pod) -> Option<Key> {
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let owner = owners.into_iter().find(|one| one.controller == Some(true) && one.kind == "ReplicaSet")?;
+        let key = Key { namespace: pod.namespace().unwrap_or_default(), name: owner.name.clone() };
+        self.sets.get(&key).filter(|set| set.uid().as_deref() == Some(owner.uid.as_str())).map(|_| key)
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, ActError> {
+        let Some(set) = self.sets.get(key) else { return Ok(Next::Wait) };
+        if !self.memory().expectations.are_met(key, Instant::now()) {
+            return Ok(Next::Wait);
+        }
+        let near = self.pods.find("namespace", &key.namespace);
+        let siblings = self.siblings(&set);
+        let (taken_names, failure) = {
+            let memory = self.memory();
+            (memory.taken_names.get(key).cloned().unwrap_or_default(), memory.failures.get(key).cloned())
+        };
+        let observed = Observed {
+            replica_set: &set,
+            pods: near.iter().map(|pod| &**pod).collect(),
+            siblings: siblings.iter().map(|pod| &**pod).collect(),
+            taken_names,
+            failure,
+        };
+        let plan = decide(&observed, (self.now)())?;
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        for patch in plan.adopt.iter().chain(&plan.release) {
+            claim(&api, patch).await?;
+        }
+        if let Some(creations) = &plan.create {
+            self.create(key, &api, creations).await?;
+        }
+        if !plan.delete.is_empty() {
+            self.delete(key, &api, &plan.delete).await?;
+        }
+        if let Some(status) = &plan.status {
+            let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
+            let patch = json!({ "metadata": { "uid": set.uid() }, "status": status });
+            sets.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        }
+        Ok(plan.recheck_after.map_or(Next::Wait, Next::After))
+    }
+
+    /// Pods of other sets of the same owner.
+    fn siblings(&self, set: &ReplicaSet) -> Vec<Arc<Pod>> {
+        let Some(owner) = set.owner_references().iter().find(|one| one.controller == Some(true)) else {
+            return Vec::new();
+        };
+        let sets = self.sets.all();
+        let others = sets.iter().filter(|other| {
+            other.uid() != set.uid() && other.owner_references().iter().any(|one| one.uid == owner.uid)
+        });
+        others.flat_map(|other| self.pods.find("controller", &other.uid().unwrap_or_default())).collect()
+    }
+
+    async fn create(&self, key: &Key, api: &Api<Pod>, creations: &Creations) -> Result<(), ActError> {
+        let pods: Vec<Pod> = creations.pods().collect();
+        self.memory().expectations.expect(key.clone(), pods.len(), [], Instant::now());
+        let mut rest = pods.as_slice();
+        let mut left = pods.len();
+        for size in &creations.batches {
+            let (batch, after) = rest.split_at((*size).min(rest.len()));
+            rest = after;
+            let parameters = PostParams::default();
+            let made = join_all(batch.iter().map(|pod| api.create(&parameters, pod))).await;
+            let mut failed = None;
+            for (pod, made) in batch.iter().zip(made) {
+                left -= 1;
+                let Err(error) = made else { continue };
+                let mut memory = self.memory();
+                memory.expectations.created(key);
+                match error {
+                    // By us, in an answer that was lost, or by somebody else: the cache will tell which.
+                    kube::Error::Api(status) if status.code == 409 => {
+                        memory.taken_names.entry(key.clone()).or_default().insert(pod.name_any());
+                        self.queue.add(key.clone());
+                    }
+                    // The namespace goes, and the set with it: there is nothing to try again.
+                    kube::Error::Api(status) if status.is_forbidden() && is_terminating(&status) => {}
+                    error => failed = Some(error),
+                }
+            }
+            if let Some(error) = failed {
+                let mut memory = self.memory();
+                (0..left).for_each(|_| memory.expectations.created(key));
+                memory.failures.insert(key.clone(), Failure { verb: FailedVerb::Create, message: error.to_string() });
+                return Err(error.into());
+            }
+        }
+        self.memory().failures.remove(key);
+        Ok(())
+    }
+
+    async fn delete(&self, key: &Key, api: &Api<Pod>, targets: &[Target]) -> Result<(), ActError> {
+        let uids = targets.iter().map(|target| target.uid.clone());
+        self.memory().expectations.expect(key.clone(), 0, uids, Instant::now());
+        let deletions = targets.iter().map(|Target { name, uid }| async move {
+            let preconditions = Some(Preconditions { uid: Some(uid.clone()), ..Preconditions::default() });
+            api.delete(name, &DeleteParams { preconditions, ..DeleteParams::default() }).await
+        });
+        let mut failed = None;
+        for (target, done) in targets.iter().zip(join_all(deletions).await) {
+            let Err(error) = done else { continue };
+            self.memory().expectations.deleted(key, &target.uid);
+            // Gone, or another of that name: either way it is not there any more.
+            if !matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409)) {
+                failed = Some(error);
+            }
+        }
+        match failed {
+            None => {
+                self.memory().failures.remove(key);
+                Ok(())
+            }
+            Some(error) => {
+                let failure = Failure { verb: FailedVerb::Delete, message: error.to_string() };
+                self.memory().failures.insert(key.clone(), failure);
+                Err(error.into())
+            }
+        }
+    }
+}
+
+fn is_terminating(status: &kube::core::Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
+async fn claim(api: &Api<Pod>, OwnerPatch { target, patch }: &OwnerPatch) -> Result<(), kube::Error> {
+    match api.patch(&target.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        // It went meanwhile.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => Ok(()),
+        patched => patched.map(drop),
+    }
+}

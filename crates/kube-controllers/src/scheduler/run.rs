@@ -1,0 +1,237 @@
+//! Observes, decides and acts: the part of the scheduler that speaks to the server.
+//!
+//! One task decides, one pod after the other, on a picture of the cluster that it alone changes; bindings are written
+//! beside it, many at a time. A pod counts as placed from the decision on, and is taken back if its binding fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Binding, Namespace, Node, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use manager::cache::{Cache, Changed, Key};
+use manager::events::{Kind, Recorder};
+use serde_json::json;
+use tokio::time::{Instant, sleep_until};
+
+use super::{Cluster, Outcome, PodInfo, Queue};
+
+/// The scheduler that pods name unless they name another.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
+/// Bindings on their way at the same time; more decisions wait.
+const MOST_BINDINGS: usize = 64;
+
+/// The scheduler.
+pub struct Scheduler {
+    client: Client,
+    name: String,
+    pods: Cache<Pod>,
+    nodes: Cache<Node>,
+    namespaces: Cache<Namespace>,
+    recorder: Recorder,
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    cluster: Cluster,
+    queue: Queue,
+    /// Pods that wait or are being placed, by UID.
+    pending: BTreeMap<String, Arc<Pod>>,
+    started: Instant,
+}
+
+/// What became of a binding.
+struct Bound {
+    uid: String,
+    node: String,
+    result: Result<(), kube::Error>,
+}
+
+impl Scheduler {
+    /// A scheduler for pods that name it.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        name: &str,
+        pods: Cache<Pod>,
+        nodes: Cache<Node>,
+        namespaces: Cache<Namespace>,
+        recorder: Recorder,
+        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    ) -> Self {
+        Self {
+            client,
+            name: name.to_owned(),
+            pods,
+            nodes,
+            namespaces,
+            recorder,
+            now,
+            cluster: Cluster::default(),
+            queue: Queue::default(),
+            pending: BTreeMap::new(),
+            started: Instant::now(),
+        }
+    }
+
+    /// Runs for ever.
+    pub async fn run(mut self) {
+        self.nodes.synced().await;
+        self.namespaces.synced().await;
+        self.pods.synced().await;
+        let (mut pods, mut nodes, mut namespaces) =
+            (self.pods.subscribe(), self.nodes.subscribe(), self.namespaces.subscribe());
+        let mut bindings = FuturesUnordered::new();
+        loop {
+            let wake = self.queue.next_wakeup(self.started.elapsed()).map(|at| self.started + at);
+            let idle = self.started + FAR_AWAY;
+            let free = bindings.len() < MOST_BINDINGS;
+            tokio::select! {
+                biased;
+                // What is known first, then what was done, then what to do next.
+                change = nodes.next() => self.node_changed(change),
+                change = namespaces.next() => self.namespace_changed(change),
+                change = pods.next() => self.pod_changed(change),
+                Some(bound) = bindings.next(), if !bindings.is_empty() => self.bound(bound),
+                () = sleep_until(wake.unwrap_or(idle)), if free => {
+                    if let Some(pod) = self.queue.pop(self.started.elapsed())
+                        && let Some((uid, node)) = self.place(&pod).await
+                    {
+                        bindings.push(bind(self.client.clone(), self.pending.get(&uid).cloned(), uid, node));
+                    }
+                }
+            }
+        }
+    }
+
+    fn node_changed(&mut self, change: Changed<Node>) {
+        let event = match change.new {
+            Some(node) => self.cluster.set_node(&node),
+            None => self.cluster.remove_node(&change.key.name),
+        };
+        self.tell(event);
+    }
+
+    fn namespace_changed(&mut self, change: Changed<Namespace>) {
+        let event = match change.new {
+            Some(namespace) => self.cluster.set_namespace(&namespace),
+            None => self.cluster.remove_namespace(&change.key.name),
+        };
+        self.tell(event);
+    }
+
+    fn pod_changed(&mut self, change: Changed<Pod>) {
+        let old = change.old.and_then(|pod| pod.uid());
+        let new = change.new.as_ref().and_then(|pod| pod.uid());
+        if let Some(gone) = old.filter(|old| new.as_ref() != Some(old)) {
+            self.pending.remove(&gone);
+            self.queue.remove(&gone);
+            let event = self.cluster.remove_pod(&gone);
+            self.tell(event);
+        }
+        let (Some(pod), Some(uid)) = (change.new, new) else { return };
+        if is_placed(&pod) {
+            self.pending.remove(&uid);
+            self.queue.remove(&uid);
+            let event = self.cluster.set_pod(&pod);
+            self.tell(event);
+        } else if self.is_ours(&pod) {
+            self.queue.push(Arc::new(PodInfo::new(&pod)));
+            self.pending.insert(uid, pod);
+        }
+    }
+
+    fn tell(&mut self, event: Option<super::Event>) {
+        if let Some(event) = event {
+            self.queue.event(event);
+        }
+    }
+
+    fn is_ours(&self, pod: &Pod) -> bool {
+        let spec = pod.spec.as_ref();
+        let named = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or(DEFAULT_SCHEDULER);
+        named == self.name && pod.metadata.deletion_timestamp.is_none()
+    }
+
+    /// Decides about a pod. Gives the node that it is to be bound to.
+    async fn place(&mut self, info: &Arc<PodInfo>) -> Option<(String, String)> {
+        let uid = info.uid.clone();
+        match self.cluster.schedule(info) {
+            Outcome::Bind { node } => {
+                let event = self.cluster.assume(info, &node);
+                self.tell(event);
+                Some((uid, node))
+            }
+            Outcome::Unschedulable { message, cured_by } => {
+                self.queue.failed(&uid, self.started.elapsed(), cured_by);
+                if let Some(pod) = self.pending.get(&uid).cloned() {
+                    self.recorder.record(&*pod, Kind::Warning, "FailedScheduling", message.clone());
+                    self.explain(&pod, &message).await;
+                }
+                None
+            }
+        }
+    }
+
+    /// Writes why a pod is not placed, if it does not say so already.
+    async fn explain(&self, pod: &Pod, message: &str) {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let told = conditions.iter().any(|one| one.type_ == "PodScheduled" && one.message.as_deref() == Some(message));
+        if told {
+            return;
+        }
+        let condition = json!({
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": Time((self.now)()),
+        });
+        let patch = json!({ "metadata": { "uid": pod.uid() }, "status": { "conditions": [condition] } });
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+        // Conditions are merged by their type.
+        if let Err(error) = api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&patch)).await
+        {
+            tracing::debug!(pod = pod.name_any(), %error, "a condition was not written");
+        }
+    }
+
+    fn bound(&mut self, Bound { uid, node, result }: Bound) {
+        let pod = self.pending.get(&uid).cloned();
+        match result {
+            Ok(()) => {
+                if let Some(pod) = pod {
+                    let key = Key::of(&*pod);
+                    let message = format!("Successfully assigned {}/{} to {node}", key.namespace, key.name);
+                    self.recorder.record(&*pod, Kind::Normal, "Scheduled", message);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(uid, node, %error, "a pod was not bound");
+                let event = self.cluster.forget(&uid);
+                self.tell(event);
+                self.queue.retry(&uid, self.started.elapsed());
+            }
+        }
+    }
+}
+
+/// Longer than any process runs: nothing waits for this.
+const FAR_AWAY: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+fn is_placed(pod: &Pod) -> bool {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|node| !node.is_empty())
+}
+
+async fn bind(client: Client, pod: Option<Arc<Pod>>, uid: String, node: String) -> Bound {
+    let Some(pod) = pod else { return Bound { uid, node, result: Ok(()) } };
+    let metadata = ObjectMeta { name: Some(pod.name_any()), uid: Some(uid.clone()), ..ObjectMeta::default() };
+    let target =
+        ObjectReference { kind: Some("Node".to_owned()), name: Some(node.clone()), ..ObjectReference::default() };
+    let binding = Binding { metadata, target };
+    let api: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
+    let answer: Result<serde_json::Value, _> =
+        api.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
+    Bound { uid, node, result: answer.map(drop) }
+}

@@ -1,0 +1,94 @@
+//! Deployments on the embedded API server: the deployment and the replica-set controller, and hollow nodes.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::{ApiServer, Clock, Identity, Place};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use kube_controllers::deployment::controller::DeploymentController;
+use kube_controllers::replicaset::controller::{POD_INDEXES, ReplicaSetController};
+use manager::caches::Caches;
+use manager::queue::{Backoff, Queue, QueueMetrics};
+use node::hollow::{Behaviour, HollowNodes};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+async fn start() -> Client {
+    let started = Instant::now();
+    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+    let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
+    let client = Client::new(server.for_identity(Identity::admin()), "default");
+    let caches = Caches::new(client.clone());
+    let now: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
+    let (pods, sets) = (caches.of(&POD_INDEXES), caches.of(&[]));
+    let queue = |name| Queue::new(name, Backoff::default(), &QueueMetrics::default());
+    let replica_sets = ReplicaSetController::new(client.clone(), sets.clone(), pods.clone(), queue("rs"), now.clone());
+    let deployments =
+        DeploymentController::new(client.clone(), caches.of(&[]), sets, pods.clone(), queue("d"), now.clone());
+    let behaviour = Behaviour { start_delay: Duration::from_secs(2), ..Behaviour::default() };
+    let nodes = HollowNodes::new(client.clone(), ["one".to_owned()], behaviour, pods, queue("nodes"), now);
+    tokio::spawn(async move { replica_sets.run(3).await });
+    tokio::spawn(async move { deployments.run(3).await });
+    tokio::spawn(async move { nodes.run().await });
+    tokio::spawn(async move { caches.run().await });
+    client
+}
+
+fn template(image: &str) -> serde_json::Value {
+    json!({
+        "metadata": { "labels": { "app": "web" } },
+        "spec": { "nodeName": "one", "containers": [{ "name": "c", "image": image }] },
+    })
+}
+
+async fn images(client: &Client) -> Vec<String> {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let list = pods.list(&ListParams::default()).await.unwrap();
+    let live = list.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+    live.map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rollout_replaces_all_pods_and_an_undo_brings_the_old_set_back() {
+    let client = start().await;
+    let api: Api<Deployment> = Api::default_namespaced(client.clone());
+    let deployment = json!({
+        "metadata": { "name": "web" },
+        "spec": { "replicas": 3, "selector": { "matchLabels": { "app": "web" } }, "template": template("i:1") },
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(images(&client).await, ["i:1", "i:1", "i:1"]);
+    let first = api.get("web").await.unwrap();
+    let status = first.status.clone().unwrap();
+    assert_eq!((status.replicas, status.available_replicas, status.updated_replicas), (Some(3), Some(3), Some(3)));
+    let roll = async |image: &str| {
+        let patch = json!({ "spec": { "template": template(image) } });
+        api.patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        sleep(Duration::from_secs(120)).await;
+    };
+    roll("i:2").await;
+    assert_eq!(images(&client).await, ["i:2", "i:2", "i:2"]);
+    roll("i:1").await;
+    assert_eq!(images(&client).await, ["i:1", "i:1", "i:1"]);
+    let sets = Api::<ReplicaSet>::default_namespaced(client.clone()).list(&ListParams::default()).await.unwrap();
+    assert_eq!(sets.items.len(), 2, "the old set is used again");
+    let now = api.get("web").await.unwrap();
+    assert_eq!(now.annotations()["deployment.kubernetes.io/revision"], "3");
+    let conditions = now.status.unwrap().conditions.unwrap();
+    assert!(conditions.iter().any(|one| one.type_ == "Available" && one.status == "True"));
+    let versions = async || {
+        let sets = Api::<ReplicaSet>::default_namespaced(client.clone()).list(&ListParams::default()).await.unwrap();
+        let mut all: Vec<_> = sets.items.iter().map(ResourceExt::resource_version).collect();
+        all.push(api.get("web").await.unwrap().resource_version());
+        all
+    };
+    let before = versions().await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(versions().await, before, "at rest nothing is written");
+}

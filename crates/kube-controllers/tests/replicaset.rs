@@ -1,0 +1,107 @@
+//! The replica-set controller on the embedded API server, with hollow nodes.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::{ApiServer, Clock, Identity, Place};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use kube_controllers::replicaset::controller::{POD_INDEXES, ReplicaSetController};
+use manager::caches::Caches;
+use manager::queue::{Backoff, Queue, QueueMetrics};
+use node::hollow::{Behaviour, HollowNodes};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+async fn start() -> Client {
+    let started = Instant::now();
+    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+    let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
+    let client = Client::new(server.for_identity(Identity::admin()), "default");
+    let caches = Caches::new(client.clone());
+    let now: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
+    let pods = caches.of(&POD_INDEXES);
+    let queue = |name| Queue::new(name, Backoff::default(), &QueueMetrics::default());
+    let controller = ReplicaSetController::new(client.clone(), caches.of(&[]), pods.clone(), queue("rs"), now.clone());
+    let nodes = HollowNodes::new(client.clone(), ["one".to_owned()], Behaviour::default(), pods, queue("nodes"), now);
+    tokio::spawn(async move { controller.run(3).await });
+    tokio::spawn(async move { nodes.run().await });
+    tokio::spawn(async move { caches.run().await });
+    client
+}
+
+fn set(replicas: i32) -> ReplicaSet {
+    let set = json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "nodeName": "one", "containers": [{ "name": "c", "image": "i" }] },
+            },
+        },
+    });
+    serde_json::from_value(set).unwrap()
+}
+
+async fn names(pods: &Api<Pod>) -> Vec<String> {
+    let list = pods.list(&ListParams::default().labels("app=web")).await.unwrap();
+    list.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(ResourceExt::name_any).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_are_as_many_pods_as_asked_for() {
+    let client = start().await;
+    let (sets, pods) = (Api::<ReplicaSet>::default_namespaced(client.clone()), Api::<Pod>::default_namespaced(client));
+    sets.create(&PostParams::default(), &set(3)).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    let first = names(&pods).await;
+    assert_eq!(first.len(), 3);
+    let status = sets.get("web").await.unwrap().status.unwrap();
+    assert_eq!((status.replicas, status.ready_replicas, status.available_replicas), (3, Some(3), Some(3)));
+    // One that goes is replaced, and only that one.
+    pods.delete(&first[0], &DeleteParams::default()).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    let second = names(&pods).await;
+    assert_eq!(second.len(), 3);
+    assert!(first[1..].iter().all(|name| second.contains(name)));
+    let scale = |replicas: i32| json!({ "spec": { "replicas": replicas } });
+    sets.patch("web", &PatchParams::default(), &Patch::Merge(&scale(1))).await.unwrap();
+    sleep(Duration::from_secs(40)).await;
+    assert_eq!(names(&pods).await.len(), 1);
+    sets.patch("web", &PatchParams::default(), &Patch::Merge(&scale(20))).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(names(&pods).await.len(), 20);
+    // At rest nothing is written.
+    let versions = async || {
+        let pods = pods.list(&ListParams::default()).await.unwrap();
+        let mut versions: Vec<_> = pods.items.iter().map(ResourceExt::resource_version).collect();
+        versions.push(sets.get("web").await.unwrap().resource_version());
+        versions
+    };
+    let before = versions().await;
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(versions().await, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_is_adopted_and_one_that_no_longer_matches_released() {
+    let client = start().await;
+    let (sets, pods) = (Api::<ReplicaSet>::default_namespaced(client.clone()), Api::<Pod>::default_namespaced(client));
+    let orphan = json!({ "metadata": { "name": "orphan", "labels": { "app": "web" } }, "spec": { "nodeName": "one", "containers": [{ "name": "c", "image": "i" }] } });
+    pods.create(&PostParams::default(), &serde_json::from_value(orphan).unwrap()).await.unwrap();
+    sets.create(&PostParams::default(), &set(2)).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(names(&pods).await.len(), 2);
+    assert_eq!(pods.get("orphan").await.unwrap().owner_references().len(), 1);
+    let away = json!({ "metadata": { "labels": { "app": "other" } } });
+    pods.patch("orphan", &PatchParams::default(), &Patch::Merge(&away)).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    assert!(pods.get("orphan").await.unwrap().owner_references().is_empty());
+    assert_eq!(names(&pods).await.len(), 2);
+}
