@@ -144,9 +144,14 @@ impl DeploymentController {
         if let Some(set) = &plan.create {
             match sets.create(&PostParams::default(), set).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    // Ours, in an answer that was lost, or another's: the cache and the next decision tell.
-                    self.taken_names().entry(key.clone()).or_default().insert(set.name_any());
-                    self.queue.add(key.clone());
+                    // Ours, if an answer was lost or another leader was faster: the cache will show it. Only a stranger's
+                    // makes the name unusable.
+                    let found = sets.get_opt(&set.name_any()).await?;
+                    let ours = found.is_some_and(|found| owner(&found, "Deployment") == owner(&**set, "Deployment"));
+                    if !ours {
+                        self.taken_names().entry(key.clone()).or_default().insert(set.name_any());
+                        self.queue.add(key.clone());
+                    }
                 }
                 made => drop(made?),
             }

@@ -1,6 +1,7 @@
 //! From the old templates to the new one, step by step.
 
 use k8s_openapi::api::apps::v1::{DeploymentSpec, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::limits::Limits;
@@ -69,14 +70,15 @@ fn recreate(seen: &Observed<'_>, spec: &DeploymentSpec, sets: &mut Sets<'_>, lim
     Ok(())
 }
 
-/// Whether there may be pods of other replica sets than `chosen`. A pod that is being deleted runs until it is gone or
-/// its containers have ended.
+/// Whether there may be pods of the deployment's other replica sets than `chosen`. A pod that is being deleted runs until
+/// it is gone or its containers have ended.
 pub(super) fn others_may_run(seen: &Observed<'_>, sets: &Sets<'_>, chosen: Option<&Member<'_>>) -> bool {
-    let chosen = chosen.map(|chosen| &chosen.set.metadata);
-    let is_chosen = |set: &&Member<'_>| chosen.is_some_and(|chosen| chosen.uid == set.set.metadata.uid);
-    let is_its_pod = |metadata: &ObjectMeta| chosen.is_some_and(|chosen| claim::is_controlled_by(metadata, chosen));
-    sets.all().filter(|set| !is_chosen(set)).any(|set| set.at_most() != Some(0))
-        || seen.pods.iter().any(|pod| !is_its_pod(&pod.metadata) && !pods::is_finished(pod))
+    let is_chosen = |set: &&Member<'_>| chosen.is_some_and(|chosen| chosen.set.metadata.uid == set.set.metadata.uid);
+    let may_run = |set: &Member<'_>| {
+        let is_its_pod = |pod: &&&Pod| claim::is_controlled_by(&pod.metadata, &set.set.metadata);
+        set.at_most() != Some(0) || seen.pods.iter().filter(is_its_pod).any(|pod| !pods::is_finished(pod))
+    };
+    sets.all().filter(|set| !is_chosen(set)).any(may_run)
 }
 
 /// The replica set of the deployment's template; planned, with no pods yet, if there is none.

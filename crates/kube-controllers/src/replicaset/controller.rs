@@ -208,18 +208,16 @@ impl ReplicaSetController {
             for (pod, made) in batch.iter().zip(made) {
                 left -= 1;
                 let Err(error) = made else { continue };
-                let mut memory = self.memory();
-                memory.expectations.created(key);
                 match error {
-                    // By us, in an answer that was lost, or by somebody else: the cache will tell which.
                     kube::Error::Api(status) if status.code == 409 => {
-                        memory.taken_names.entry(key.clone()).or_default().insert(pod.name_any());
-                        self.queue.add(key.clone());
+                        self.found_taken(key, api, pod).await?;
+                        continue;
                     }
                     // The namespace goes, and the set with it: there is nothing to try again.
                     kube::Error::Api(status) if status.is_forbidden() && is_terminating(&status) => {}
                     error => failed = Some(error),
                 }
+                self.memory().expectations.created(key);
             }
             if let Some(error) = failed {
                 let mut memory = self.memory();
@@ -229,6 +227,20 @@ impl ReplicaSetController {
             }
         }
         self.memory().failures.remove(key);
+        Ok(())
+    }
+
+    /// A pod of that name is there. Ours, if an answer was lost or another leader was faster: then it was created, and
+    /// the cache will show it. Only a stranger's makes the name unusable.
+    async fn found_taken(&self, key: &Key, api: &Api<Pod>, pod: &Pod) -> Result<(), kube::Error> {
+        let found = api.get_opt(&pod.name_any()).await?;
+        if found.is_some_and(|found| controller_of(&found) == controller_of(pod)) {
+            return Ok(());
+        }
+        let mut memory = self.memory();
+        memory.expectations.created(key);
+        memory.taken_names.entry(key.clone()).or_default().insert(pod.name_any());
+        self.queue.add(key.clone());
         Ok(())
     }
 

@@ -72,7 +72,8 @@ fn conditions(old: &ReplicaSetStatus, failure: Option<&Failure>, now: Timestamp)
             last_transition_time: Some(pods::whole_second(now)),
         }));
     }
-    (!conditions.is_empty()).then_some(conditions)
+    // An empty list, not none, clears the last condition: a merge patch leaves alone what it does not name.
+    (!conditions.is_empty() || !conditions_of(old).is_empty()).then_some(conditions)
 }
 
 fn has_labels(pod: &Pod, wanted: Option<&BTreeMap<String, String>>) -> bool {

@@ -123,6 +123,8 @@ fn recreate_waits_until_the_last_old_pod_is_gone() {
         )
     };
     assert_eq!(with(&pods).unwrap().create, None, "a terminating pod still runs");
+    let stranger = pods_of(&set("x", 1, 1, 0, json!({})));
+    assert_eq!(created_size(&with(&stranger).unwrap()), Some(3), "another deployment's pod is no reason to wait");
     assert_eq!(created_size(&with(&[]).unwrap()), Some(3));
 }
 
