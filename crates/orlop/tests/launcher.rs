@@ -263,9 +263,10 @@ async fn a_reboot_is_counted_or_ends_the_guest_as_its_policy_says() -> Result<()
     launcher.boot(&demo("reboot", &json!({}))?).await?;
     in_guest(&mut launcher, READY).await?;
     launcher.client.soft_reboot(Empty {}).await?;
-    launcher.reaches(|domain| domain.resets == 1).await?;
+    // A kernel may try several ways to reset its machine, and QEMU tells each.
+    let rebooted = launcher.reaches(|domain| domain.resets > 0 && domain.agent_connected).await?;
     launcher.client.reset(Empty {}).await?;
-    launcher.reaches(|domain| domain.resets == 2).await?;
+    launcher.reaches(|domain| domain.resets > rebooted.resets).await?;
     launcher.client.kill(Empty {}).await?;
     ensure!(ends(&mut launcher).await? == End::Killed);
 
