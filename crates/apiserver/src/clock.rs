@@ -1,6 +1,7 @@
 //! Time and chance, passed in: a simulation runs on a clock of its own and repeats by its seed.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use rand::rngs::StdRng;
@@ -61,9 +62,10 @@ impl Chance {
         [&text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..]].join("-")
     }
 
-    /// Some of a duration.
-    pub(crate) fn part_of(&self, whole: std::time::Duration) -> std::time::Duration {
-        whole.mul_f64(self.0.lock().unwrap_or_else(PoisonError::into_inner).random())
+    /// Some of a duration, in whole milliseconds: timers have no finer ones, and rounding would make runs differ.
+    pub(crate) fn part_of(&self, whole: Duration) -> Duration {
+        let part = whole.mul_f64(self.0.lock().unwrap_or_else(PoisonError::into_inner).random());
+        Duration::from_millis(u64::try_from(part.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Five letters and digits that spell no words and are not mistaken for each other.

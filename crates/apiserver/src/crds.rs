@@ -203,7 +203,7 @@ fn publish(server: &Inner, definitions: &crate::store::Objects) {
     let mut registry = Registry::clone(&server.registry.load());
     if refresh(&mut registry, definitions.iter().map(|(_, object)| (object.revision, object.draft.text()))) {
         server.registry.store(Arc::new(registry));
-        server.registry_changes.send_replace(());
+        server.registry_changes.raise();
     }
 }
 

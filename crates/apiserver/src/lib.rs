@@ -41,6 +41,7 @@ mod route;
 mod selector;
 pub mod serve;
 mod server;
+mod signal;
 mod status;
 mod store;
 mod strategy;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 use crate::body::Body;
 use crate::clock::{Chance, Clock};
@@ -17,6 +17,7 @@ use crate::identity::{Admission, Authorizer, Identity, KnownUsers};
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::route::{self, BoxError, Delegated};
+use crate::signal::Signal;
 use crate::store::{self, OpenError, Place, Store};
 use crate::{bootstrap, crds, expiry};
 
@@ -27,7 +28,7 @@ const MOST_AT_ONCE: usize = 400;
 pub(crate) struct Inner {
     pub(crate) store: Store,
     pub(crate) registry: ArcSwap<Registry>,
-    pub(crate) registry_changes: watch::Sender<()>,
+    pub(crate) registry_changes: Signal,
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) authorizer: Box<dyn Authorizer>,
@@ -128,7 +129,7 @@ impl Builder {
         let inner = Arc::new(Inner {
             store,
             registry: ArcSwap::from_pointee(registry),
-            registry_changes: watch::Sender::new(()),
+            registry_changes: Signal::default(),
             clock,
             chance: Chance::new(seed),
             authorizer,

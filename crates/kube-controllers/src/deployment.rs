@@ -5,8 +5,8 @@
 //! its ReplicaSets ─┼─> observe ──> decide ──> Plan ──> act: claims, one creation at most, resizes, deletions, status
 //! their pods, now ─┘
 //! ```
-//! Watches: Deployment, ReplicaSet, Pod. Owns: replica sets, by a controller owner reference. Emits: nothing yet; a
-//! [`SetUpdate`] carries the old and the new size for an event.
+//! Watches: Deployment, ReplicaSet, Pod. Owns: replica sets, by a controller owner reference. Emits: `ScalingReplicaSet`,
+//! `ReplicaSetCreateError`.
 //! Absent on purpose: pods are counted, never touched; that is the replica set's part. A roll-back has no code of its
 //! own: it is a client's change of the template to one that an old replica set has.
 

@@ -4,6 +4,16 @@
 //! to a plan, and one short part carries the plan out. They run on any API server. Nothing here knows of virtual machines.
 
 pub mod deployment;
+pub mod garbage;
+pub mod indexes;
 pub mod namespace;
+pub mod node_lifecycle;
+pub mod pod_gc;
 pub mod replicaset;
+pub mod root_ca;
 pub mod scheduler;
+pub mod service_account;
+pub mod service_account_token;
+pub mod table;
+pub mod taint_eviction;
+mod writing;

@@ -15,6 +15,7 @@ use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
+use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
 
@@ -41,10 +42,10 @@ pub enum NamespaceError {
 }
 
 impl NamespaceController {
-    /// A controller on a cache.
+    /// A controller; it reads from the context's caches.
     #[must_use]
-    pub fn new(client: Client, namespaces: Cache<Namespace>, queue: Queue<String>) -> Self {
-        Self { client, namespaces, queue }
+    pub fn new(context: &Context) -> Self {
+        Self { client: context.client.clone(), namespaces: context.caches.of(&[]), queue: context.queue(NAME) }
     }
 
     /// Runs until the queue is closed.
@@ -95,7 +96,7 @@ impl NamespaceController {
     async fn empty(&self, namespace: &str) -> Result<Left, NamespaceError> {
         let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
         let mut left = Left::default();
-        for group in discovery.groups() {
+        for group in discovery.groups_alphabetical() {
             for (resource, capabilities) in group.recommended_resources() {
                 let can = |verb: &str| capabilities.supports_operation(verb);
                 if capabilities.scope != Scope::Namespaced || !can(verbs::LIST) || !can(verbs::DELETE) {

@@ -36,6 +36,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub use cluster::Cluster;
+pub(crate) use filter::tolerates;
 pub use pod::{PodInfo, ignored_fields};
 pub use queue::{Event, Queue};
 

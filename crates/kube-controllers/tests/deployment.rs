@@ -1,42 +1,30 @@
 //! Deployments on the embedded API server: the deployment and the replica-set controller, and hollow nodes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
+mod support;
+
 use std::time::Duration;
 
-use apiserver::{ApiServer, Clock, Identity, Place};
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kube_controllers::deployment::controller::DeploymentController;
-use kube_controllers::replicaset::controller::{POD_INDEXES, ReplicaSetController};
-use manager::caches::Caches;
-use manager::queue::{Backoff, Queue, QueueMetrics};
+use kube_controllers::replicaset::controller::ReplicaSetController;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 async fn start() -> Client {
-    let started = Instant::now();
-    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-    let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
-    let client = Client::new(server.for_identity(Identity::admin()), "default");
-    let caches = Caches::new(client.clone());
-    let now: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
-    let (pods, sets) = (caches.of(&POD_INDEXES), caches.of(&[]));
-    let queue = |name| Queue::new(name, Backoff::default(), &QueueMetrics::default());
-    let replica_sets = ReplicaSetController::new(client.clone(), sets.clone(), pods.clone(), queue("rs"), now.clone());
-    let deployments =
-        DeploymentController::new(client.clone(), caches.of(&[]), sets, pods.clone(), queue("d"), now.clone());
+    let context = support::context().await;
+    let (replica_sets, deployments) = (ReplicaSetController::new(&context), DeploymentController::new(&context));
     let behaviour = Behaviour { start_delay: Duration::from_secs(2), ..Behaviour::default() };
-    let nodes = HollowNodes::new(client.clone(), ["one".to_owned()], behaviour, pods, queue("nodes"), now);
+    let nodes = HollowNodes::new(&context, ["one".to_owned()], behaviour);
     tokio::spawn(async move { replica_sets.run(3).await });
     tokio::spawn(async move { deployments.run(3).await });
     tokio::spawn(async move { nodes.run().await });
-    tokio::spawn(async move { caches.run().await });
-    client
+    support::watch(&context);
+    context.client
 }
 
 fn template(image: &str) -> serde_json::Value {

@@ -1,25 +1,20 @@
 //! The namespace controller on the embedded API server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use apiserver::{ApiServer, Clock, Identity, Place};
+mod support;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use kube_controllers::namespace::NamespaceController;
-use manager::caches::Caches;
-use manager::queue::{Backoff, Queue, QueueMetrics};
 use serde_json::json;
 
 async fn start() -> Client {
-    let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
-    let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
-    let client = Client::new(server.for_identity(Identity::admin()), "default");
-    let caches = Caches::new(client.clone());
-    let queue = Queue::new("namespace", Backoff::default(), &QueueMetrics::default());
-    let controller = NamespaceController::new(client.clone(), caches.of(&[]), queue);
+    let context = support::context().await;
+    let controller = NamespaceController::new(&context);
     tokio::spawn(async move { controller.run(2).await });
-    tokio::spawn(async move { caches.run().await });
-    client
+    support::watch(&context);
+    context.client
 }
 
 async fn make<T>(client: &Client, namespace: &str, object: serde_json::Value) -> T

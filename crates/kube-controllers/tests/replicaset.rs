@@ -1,37 +1,27 @@
 //! The replica-set controller on the embedded API server, with hollow nodes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
+mod support;
+
 use std::time::Duration;
 
-use apiserver::{ApiServer, Clock, Identity, Place};
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use kube_controllers::replicaset::controller::{POD_INDEXES, ReplicaSetController};
-use manager::caches::Caches;
-use manager::queue::{Backoff, Queue, QueueMetrics};
+use kube_controllers::replicaset::controller::ReplicaSetController;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 async fn start() -> Client {
-    let started = Instant::now();
-    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-    let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
-    let client = Client::new(server.for_identity(Identity::admin()), "default");
-    let caches = Caches::new(client.clone());
-    let now: Arc<dyn Fn() -> Timestamp + Send + Sync> = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
-    let pods = caches.of(&POD_INDEXES);
-    let queue = |name| Queue::new(name, Backoff::default(), &QueueMetrics::default());
-    let controller = ReplicaSetController::new(client.clone(), caches.of(&[]), pods.clone(), queue("rs"), now.clone());
-    let nodes = HollowNodes::new(client.clone(), ["one".to_owned()], Behaviour::default(), pods, queue("nodes"), now);
+    let context = support::context().await;
+    let controller = ReplicaSetController::new(&context);
+    let nodes = HollowNodes::new(&context, ["one".to_owned()], Behaviour::default());
     tokio::spawn(async move { controller.run(3).await });
     tokio::spawn(async move { nodes.run().await });
-    tokio::spawn(async move { caches.run().await });
-    client
+    support::watch(&context);
+    context.client
 }
 
 fn set(replicas: i32) -> ReplicaSet {

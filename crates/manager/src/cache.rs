@@ -12,8 +12,13 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::{Stream, StreamExt as _};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
-use tokio::sync::{Notify, watch};
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::Notify;
+
+use crate::once::Once;
+use crate::watching::Guarded;
 
 /// An object's place: namespace (empty for cluster-wide kinds) and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +34,11 @@ impl Key {
     #[must_use]
     pub fn of<T: kube::ResourceExt>(object: &T) -> Self {
         Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
+    }
+
+    fn named(metadata: &ObjectMeta) -> Self {
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        Self { namespace: text(&metadata.namespace), name: text(&metadata.name) }
     }
 }
 
@@ -59,17 +69,17 @@ impl<T> Clone for Cache<T> {
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    indexes: BTreeMap<&'static str, Index<T>>,
-    synced: watch::Sender<bool>,
+    synced: Once,
+    unreadable: Counter,
 }
 
 struct State<T> {
     objects: BTreeMap<Key, Arc<T>>,
+    indexes: BTreeMap<&'static str, Index<T>>,
     found: BTreeMap<&'static str, BTreeMap<String, BTreeSet<Key>>>,
     subscribers: Vec<Weak<Pending<T>>>,
     /// Keys that the list in progress has named so far; what it does not name is gone.
     listing: Option<BTreeSet<Key>>,
-    unreadable: u64,
 }
 
 /// What a subscriber has not asked for yet.
@@ -85,21 +95,17 @@ pub struct Subscriber<T> {
 }
 
 impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
-    /// An empty cache with named indexes.
+    /// An empty cache with named indexes, and where objects are counted that cannot be read.
     #[must_use]
-    pub fn new(indexes: impl IntoIterator<Item = (&'static str, Index<T>)>) -> Self {
+    pub fn new(indexes: impl IntoIterator<Item = (&'static str, Index<T>)>, unreadable: Counter) -> Self {
         let state = State {
             objects: BTreeMap::new(),
+            indexes: indexes.into_iter().collect(),
             found: BTreeMap::new(),
             subscribers: Vec::new(),
             listing: None,
-            unreadable: 0,
         };
-        let shared = Shared {
-            state: Mutex::new(state),
-            indexes: indexes.into_iter().collect(),
-            synced: watch::Sender::new(false),
-        };
+        let shared = Shared { state: Mutex::new(state), synced: Once::default(), unreadable };
         Self { shared: Arc::new(shared) }
     }
 
@@ -107,17 +113,60 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds an index, unless there is one of that name.
+    pub(crate) fn add_index(&self, name: &'static str, index: Index<T>) {
+        let mut state = self.state();
+        let State { objects, indexes, found, .. } = &mut *state;
+        if indexes.insert(name, index).is_none() {
+            let found = found.entry(name).or_default();
+            for (key, object) in objects {
+                for value in index(object) {
+                    found.entry(value).or_default().insert(key.clone());
+                }
+            }
+        }
+    }
+
     /// Follows a watch until it ends; errors are the watcher's to retry.
-    pub async fn follow(&self, events: impl Stream<Item = watcher::Result<watcher::Event<T>>>) {
+    pub(crate) async fn follow(&self, events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<T>>>>) {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
-                Ok(event) => self.apply(event),
-                Err(error) => {
-                    self.state().unreadable += 1;
-                    tracing::warn!(%error, "a watch was interrupted");
-                }
+                Ok(event) => self.take(event),
+                Err(error) => tracing::warn!(%error, "a watch was interrupted"),
             }
+        }
+    }
+
+    /// Takes in an event whose object may be bad. What was known of a bad object stays: it is there, and nobody knows how
+    /// it is.
+    fn take(&self, event: watcher::Event<Guarded<T>>) {
+        let (event, bad) = match event {
+            watcher::Event::Init => (Some(watcher::Event::Init), None),
+            watcher::Event::InitDone => (Some(watcher::Event::InitDone), None),
+            watcher::Event::InitApply(Guarded::Good(object)) => (Some(watcher::Event::InitApply(object)), None),
+            watcher::Event::Apply(Guarded::Good(object)) => (Some(watcher::Event::Apply(object)), None),
+            watcher::Event::Delete(Guarded::Good(object)) => (Some(watcher::Event::Delete(object)), None),
+            watcher::Event::InitApply(Guarded::Bad { metadata, error }) => {
+                let key = Key::named(&metadata);
+                if let Some(listing) = &mut self.state().listing {
+                    listing.insert(key.clone());
+                }
+                (None, Some((key, error)))
+            }
+            watcher::Event::Apply(Guarded::Bad { metadata, error }) => (None, Some((Key::named(&metadata), error))),
+            watcher::Event::Delete(Guarded::Bad { metadata, error }) => {
+                let key = Key::named(&metadata);
+                self.put(&mut self.state(), &key, None);
+                (None, Some((key, error)))
+            }
+        };
+        if let Some(event) = event {
+            self.apply(event);
+        }
+        if let Some((key, error)) = bad {
+            self.shared.unreadable.inc();
+            tracing::warn!(?key, error, "an object cannot be read and is left out");
         }
     }
 
@@ -139,7 +188,7 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
                 for key in gone {
                     self.put(&mut state, &key, None);
                 }
-                self.shared.synced.send_replace(true);
+                self.shared.synced.happen();
             }
             watcher::Event::Apply(object) => self.put(&mut state, &Key::of(&object), Some(&Arc::new(object))),
             watcher::Event::Delete(object) => self.put(&mut state, &Key::of(&object), None),
@@ -156,8 +205,9 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         if old.as_ref().map(version) == new.map(version) {
             return;
         }
-        for (name, index) in &self.shared.indexes {
-            let found = state.found.entry(name).or_default();
+        let State { indexes, found, .. } = state;
+        for (name, index) in indexes {
+            let found = found.entry(name).or_default();
             for value in old.iter().flat_map(|object| index(object)) {
                 if let Some(keys) = found.get_mut(&value) {
                     keys.remove(key);
@@ -205,20 +255,18 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
     /// Whether the first list is complete.
     #[must_use]
     pub fn has_synced(&self) -> bool {
-        *self.shared.synced.borrow()
+        self.shared.synced.has_happened()
     }
 
     /// Waits for the first list.
     pub async fn synced(&self) {
-        let mut synced = self.shared.synced.subscribe();
-        // The sender lives as long as this cache.
-        drop(synced.wait_for(|synced| *synced).await);
+        self.shared.synced.wait().await;
     }
 
-    /// Objects and events that could not be read.
+    /// How many objects could not be read.
     #[must_use]
     pub fn unreadable(&self) -> u64 {
-        self.state().unreadable
+        self.shared.unreadable.get()
     }
 
     /// Hears of all objects that are there, and then of changes.
@@ -287,7 +335,7 @@ mod tests {
 
     #[test]
     fn a_slow_subscriber_hears_the_first_and_the_last_of_many_changes() {
-        let cache = Cache::new([]);
+        let cache = Cache::new([], Counter::default());
         cache.apply(watcher::Event::Apply(map("a", 1, "x")));
         let mut subscriber = cache.subscribe();
         assert_eq!(heard(&mut subscriber), [("a".to_owned(), None, Some("1".to_owned()))]);
@@ -301,7 +349,7 @@ mod tests {
 
     #[test]
     fn what_a_new_list_does_not_name_is_gone() {
-        let cache = Cache::new([]);
+        let cache = Cache::new([], Counter::default());
         for name in ["a", "b"] {
             cache.apply(watcher::Event::Apply(map(name, 1, "x")));
         }
@@ -322,7 +370,7 @@ mod tests {
             steps in prop::collection::vec((0_usize..3, prop::option::of("[xy]"), any::<bool>()), 0..40),
         ) {
             let names = ["a", "b", "c"];
-            let cache = Cache::new([("value", by_value as Index<ConfigMap>)]);
+            let cache = Cache::new([("value", by_value as Index<ConfigMap>)], Counter::default());
             let mut subscriber = cache.subscribe();
             let mut believed: BTreeMap<String, String> = BTreeMap::new();
             for (version, (name, value, listens)) in (1_u32..).zip(steps) {

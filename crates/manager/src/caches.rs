@@ -1,7 +1,8 @@
-//! The caches of a process: one per kind, made when the first controller asks for it, filled when all have asked.
+//! The caches of a process: one per kind and selection, made when the first controller asks for it, filled when all have
+//! asked.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,9 +10,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::join_all;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 
 use crate::cache::{Cache, Index};
+use crate::context::Chance;
+use crate::watching::{Guarded, Patience};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -19,42 +26,85 @@ type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 #[derive(Clone)]
 pub struct Caches {
     client: Client,
+    chance: Chance,
+    unreadable: Family<Kind, Counter>,
     shared: Arc<Mutex<Shared>>,
 }
 
 #[derive(Default)]
 struct Shared {
-    caches: HashMap<TypeId, Box<dyn Any + Send>>,
+    /// By kind, label selector and field selector.
+    caches: BTreeMap<(TypeId, String, String), Box<dyn Any + Send>>,
     /// Watches that were asked for and do not run yet.
     waiting: Vec<Task>,
+}
+
+/// Of which kind objects could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    kind: String,
 }
 
 impl Caches {
     /// No cache yet.
     #[must_use]
-    pub fn new(client: Client) -> Self {
-        Self { client, shared: Arc::default() }
+    pub fn new(client: Client, chance: Chance) -> Self {
+        Self { client, chance, unreadable: Family::default(), shared: Arc::default() }
     }
 
-    /// The cache of a kind, in all namespaces. The indexes are those of whoever asks first: a kind's indexes belong to
-    /// the kind, and are the same everywhere.
+    /// Shows in a registry what could not be read.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register("cache_unreadable_objects", "Objects that could not be read", self.unreadable.clone());
+    }
+
+    /// The cache of a kind, in all namespaces, with at least these indexes. An index of the same name is the same index.
     #[must_use]
     pub fn of<T>(&self, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
     where
         T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
+        self.chosen("", "", indexes)
+    }
+
+    /// The cache of those objects of a kind that a label selector names.
+    #[must_use]
+    pub fn selected<T>(&self, labels: &str, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.chosen(labels, "", indexes)
+    }
+
+    /// The cache of those objects of a kind that a field selector names, such as `metadata.name=a`.
+    #[must_use]
+    pub fn with_fields<T>(&self, fields: &str, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
+        self.chosen("", fields, indexes)
+    }
+
+    fn chosen<T>(&self, labels: &str, fields: &str, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
+    where
+        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = shared.caches.get(&TypeId::of::<T>()).and_then(|cache| cache.downcast_ref::<Cache<T>>());
+        let which = (TypeId::of::<T>(), labels.to_owned(), fields.to_owned());
+        let known = shared.caches.get(&which).and_then(|cache| cache.downcast_ref::<Cache<T>>());
         if let Some(known) = known {
+            for (name, index) in indexes {
+                known.add_index(name, *index);
+            }
             return known.clone();
         }
-        let cache = Cache::new(indexes.iter().copied());
-        shared.caches.insert(TypeId::of::<T>(), Box::new(cache.clone()));
-        let (api, filled) = (Api::<T>::all(self.client.clone()), cache.clone());
-        shared.waiting.push(Box::pin(async move {
-            let config = watcher::Config::default().streaming_lists();
-            filled.follow(watcher(api, config).default_backoff()).await;
-        }));
+        let unreadable = self.unreadable.get_or_create_owned(&Kind { kind: T::kind(&()).into_owned() });
+        let cache = Cache::new(indexes.iter().copied(), unreadable);
+        shared.caches.insert(which, Box::new(cache.clone()));
+        let api = Api::<Guarded<T>>::all(self.client.clone());
+        let config = watcher::Config::default().streaming_lists().labels(labels).fields(fields);
+        let events = watcher(api, config).backoff(Patience::new(self.chance.clone()));
+        let filled = cache.clone();
+        shared.waiting.push(Box::pin(async move { filled.follow(events).await }));
         cache
     }
 

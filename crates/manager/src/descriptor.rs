@@ -1,10 +1,15 @@
 //! The table of controllers, and which of them run.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 
-/// What is known of a controller before it starts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Descriptor {
+use crate::context::{Context, Started};
+
+/// Starts a controller: it asks for its caches and does not act yet.
+pub type Start<S> = fn(&Context, &S) -> Result<Started, Box<dyn Error + Send + Sync>>;
+
+/// What is known of a controller before it starts. `S` are the settings that all controllers of a program share.
+pub struct Descriptor<S> {
     /// Its name, such as `replicaset-controller`.
     pub name: &'static str,
     /// Names that it had, or is also known by.
@@ -13,8 +18,18 @@ pub struct Descriptor {
     pub required_gates: &'static [&'static str],
     /// Runs only if it is asked for by name.
     pub off_by_default: bool,
-    /// Is started by other means than the rest: before them, with other rights.
+    /// Is started before all others and with the program's own rights; nothing else starts if it cannot.
     pub special_handling: bool,
+    /// How it starts.
+    pub start: Start<S>,
+}
+
+impl<S> Descriptor<S> {
+    /// A controller that is on by default and needs nothing special.
+    #[must_use]
+    pub const fn new(name: &'static str, aliases: &'static [&'static str], start: Start<S>) -> Self {
+        Self { name, aliases, required_gates: &[], off_by_default: false, special_handling: false, start }
+    }
 }
 
 /// Why a controller does not run.
@@ -61,9 +76,9 @@ impl Selection {
     ///
     /// # Errors
     /// When a name is not known.
-    pub fn parse<'a>(
+    pub fn parse<'a, S>(
         values: impl IntoIterator<Item = &'a str>,
-        descriptors: &[Descriptor],
+        descriptors: &[Descriptor<S>],
     ) -> Result<Self, UnknownController> {
         let mut selection = Self { all: false, on: BTreeSet::new(), off: BTreeSet::new() };
         for value in values {
@@ -86,11 +101,17 @@ impl Selection {
         Ok(selection)
     }
 
+    /// All that are on by default.
+    #[must_use]
+    pub const fn all() -> Self {
+        Self { all: true, on: BTreeSet::new(), off: BTreeSet::new() }
+    }
+
     /// Whether a controller runs, and if not, why. What is said by name counts more than what is said of all.
     ///
     /// # Errors
     /// The reason for which it does not.
-    pub fn allows(&self, descriptor: &Descriptor, gates: impl Fn(&str) -> bool) -> Result<(), Off> {
+    pub fn allows<S>(&self, descriptor: &Descriptor<S>, gates: impl Fn(&str) -> bool) -> Result<(), Off> {
         if let Some(gate) = descriptor.required_gates.iter().find(|gate| !gates(gate)) {
             return Err(Off::Gate(gate));
         }
@@ -112,28 +133,14 @@ impl Selection {
 mod tests {
     use super::*;
 
-    const TABLE: [Descriptor; 3] = [
-        Descriptor {
-            name: "replicaset-controller",
-            aliases: &["replicaset"],
-            required_gates: &[],
-            off_by_default: false,
-            special_handling: false,
-        },
-        Descriptor {
-            name: "bootstrap-signer",
-            aliases: &[],
-            required_gates: &[],
-            off_by_default: true,
-            special_handling: false,
-        },
-        Descriptor {
-            name: "new-controller",
-            aliases: &[],
-            required_gates: &["New"],
-            off_by_default: false,
-            special_handling: false,
-        },
+    fn start(_: &Context, (): &()) -> Result<Started, Box<dyn Error + Send + Sync>> {
+        Ok(Started::new(async {}))
+    }
+
+    const TABLE: [Descriptor<()>; 3] = [
+        Descriptor::new("replicaset-controller", &["replicaset"], start),
+        Descriptor { off_by_default: true, ..Descriptor::new("bootstrap-signer", &[], start) },
+        Descriptor { required_gates: &["New"], ..Descriptor::new("new-controller", &[], start) },
     ];
 
     fn running(values: &[&str], gates: bool) -> Vec<&'static str> {

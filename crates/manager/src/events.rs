@@ -5,8 +5,6 @@
 
 mod correlate;
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,6 +13,7 @@ use kube::{Api, Client, Resource};
 use serde_json::json;
 use tokio::sync::mpsc;
 
+use crate::context::Now;
 use correlate::{Correlator, Written};
 
 /// Events that wait to be written; more are dropped.
@@ -41,27 +40,31 @@ impl Kind {
 /// What happened to an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Happened {
+    component: String,
     about: ObjectReference,
     kind: Kind,
     reason: String,
     message: String,
 }
 
-/// Records events of one component. Clones share it.
+/// Records events of one component. All recorders of a process share one writer.
 #[derive(Clone, Debug)]
 pub struct Recorder {
+    component: String,
     happened: mpsc::Sender<Happened>,
 }
 
 impl Recorder {
     /// A recorder, and the task that writes what it records; the task ends when the last recorder is gone.
-    pub fn new(
-        client: Client,
-        component: &'static str,
-        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    ) -> (Self, impl Future<Output = ()>) {
+    pub fn new(client: Client, component: &str, now: Now) -> (Self, impl Future<Output = ()> + use<>) {
         let (happened, incoming) = mpsc::channel(MOST_WAITING);
-        (Self { happened }, write(client, component, now, incoming))
+        (Self { component: component.to_owned(), happened }, write(client, now, incoming))
+    }
+
+    /// The same for another component.
+    #[must_use]
+    pub fn of(&self, component: &str) -> Self {
+        Self { component: component.to_owned(), happened: self.happened.clone() }
     }
 
     /// Records an event about an object.
@@ -72,20 +75,20 @@ impl Recorder {
         reason: &str,
         message: impl Into<String>,
     ) {
-        let about = object.object_ref(&());
-        let happened = Happened { about, kind, reason: reason.to_owned(), message: message.into() };
+        self.record_about(object.object_ref(&()), kind, reason, message);
+    }
+
+    /// Records an event about an object of a kind that is known only now.
+    pub fn record_about(&self, about: ObjectReference, kind: Kind, reason: &str, message: impl Into<String>) {
+        let component = self.component.clone();
+        let happened = Happened { component, about, kind, reason: reason.to_owned(), message: message.into() };
         if let Err(error) = self.happened.try_send(happened) {
             tracing::debug!(%error, "an event was dropped");
         }
     }
 }
 
-async fn write(
-    client: Client,
-    component: &'static str,
-    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    mut incoming: mpsc::Receiver<Happened>,
-) {
+async fn write(client: Client, now: Now, mut incoming: mpsc::Receiver<Happened>) {
     let mut correlator = Correlator::default();
     while let Some(happened) = incoming.recv().await {
         let at = now();
@@ -94,7 +97,7 @@ async fn write(
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
         let result = match &written {
             Written::New { name, happened } => {
-                let event = event(component, name, &namespace, happened, at);
+                let event = event(name, &namespace, happened, at);
                 api.create(&PostParams::default(), &event).await
             }
             Written::Again { name, count, happened } => {
@@ -110,7 +113,7 @@ async fn write(
     }
 }
 
-fn event(component: &str, name: &str, namespace: &str, happened: &Happened, at: Timestamp) -> Event {
+fn event(name: &str, namespace: &str, happened: &Happened, at: Timestamp) -> Event {
     Event {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -121,8 +124,8 @@ fn event(component: &str, name: &str, namespace: &str, happened: &Happened, at: 
         type_: Some(happened.kind.as_str().to_owned()),
         reason: Some(happened.reason.clone()),
         message: Some(happened.message.clone()),
-        source: Some(EventSource { component: Some(component.to_owned()), ..EventSource::default() }),
-        reporting_component: Some(component.to_owned()),
+        source: Some(EventSource { component: Some(happened.component.clone()), ..EventSource::default() }),
+        reporting_component: Some(happened.component.clone()),
         first_timestamp: Some(Time(at)),
         last_timestamp: Some(Time(at)),
         count: Some(1),

@@ -6,7 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
+use crate::context::Now;
+use crate::fence::Fence;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
@@ -43,8 +44,13 @@ pub struct Election {
     pub durations: Durations,
     /// The time that is written into the lease. Others do not compare it with their own clock, but it must go on: they
     /// tell a renewal by its change.
-    pub now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    pub now: Now,
+    /// Is told who leads, whenever that changes.
+    pub new_leader: NewLeader,
 }
+
+/// Hears the identity of each new leader.
+pub type NewLeader = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Why leading ended.
 #[derive(Debug, thiserror::Error)]
@@ -101,15 +107,36 @@ fn decide(seen: &Seen, me: &str, now: Instant) -> Step {
     }
 }
 
-/// Tells whether a leader still renews; for health checks.
+/// Tells whether a leader still renews; for health checks. Its fence lets requests pass as long as the lease is certain.
 #[derive(Clone, Debug, Default)]
 pub struct Renewals {
     last: Arc<Mutex<Option<Instant>>>,
+    fence: Fence,
 }
 
 impl Renewals {
-    fn renewed(&self, at: Option<Instant>) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = at;
+    /// Asked for at `at`; the lease was ours then, and is for so long.
+    fn renewed(&self, at: Instant, lease: Duration) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+        self.fence.open_until(at + lease);
+    }
+
+    fn ended(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.fence.close();
+    }
+
+    /// Resolves at once if it does not lead, and never if it does.
+    pub(crate) async fn never_led(&self) {
+        if self.last.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Holds back what comes too late.
+    #[must_use]
+    pub fn fence(&self) -> &Fence {
+        &self.fence
     }
 
     /// Whether a leader has not renewed for the lease's duration and this much more: it should be gone, and is not.
@@ -131,8 +158,9 @@ impl Election {
         renewals: &Renewals,
         lead: impl FnOnce() -> F,
     ) -> Result<F::Output, LeaderError> {
-        let mut held = self.acquire().await;
-        renewals.renewed(Some(Instant::now()));
+        renewals.fence.close();
+        let (mut held, asked) = self.acquire().await;
+        renewals.renewed(asked, self.durations.lease);
         tracing::info!(lease = self.name, identity = self.identity, "leading");
         let result = {
             let mut lead = std::pin::pin!(lead());
@@ -142,19 +170,23 @@ impl Election {
                 output = &mut lead => Ok(output),
             }
         };
-        renewals.renewed(None);
+        renewals.ended();
         if result.is_ok() {
             self.release(held).await;
         }
         result
     }
 
-    /// Waits for the lease, and takes it.
-    async fn acquire(&self) -> Lease {
+    /// Waits for the lease, takes it, and tells when it asked for it.
+    async fn acquire(&self) -> (Lease, Instant) {
         let mut seen = Seen::default();
         loop {
+            let asked = Instant::now();
             match self.attempt(&mut seen).await {
-                Ok(Some(lease)) => return lease,
+                Ok(Some(lease)) => {
+                    (self.new_leader)(&self.identity);
+                    return (lease, asked);
+                }
                 Ok(None) => {}
                 // Another was faster, or the server does not answer: the next attempt tells.
                 Err(error) => tracing::debug!(lease = self.name, %error, "the lease was not taken"),
@@ -165,7 +197,13 @@ impl Election {
 
     async fn attempt(&self, seen: &mut Seen) -> Result<Option<Lease>, kube::Error> {
         let current = self.leases.get_opt(&self.name).await?;
+        let holder = |spec: Option<&LeaseSpec>| spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default();
+        let before = holder(seen.spec.as_ref());
         seen.update(current.as_ref().and_then(|lease| lease.spec.as_ref()), Instant::now());
+        let after = holder(seen.spec.as_ref());
+        if after != before && !after.is_empty() && after != self.identity {
+            (self.new_leader)(&after);
+        }
         if current.is_some() && seen.spec.is_none() {
             seen.spec = Some(LeaseSpec::default());
         }
@@ -192,7 +230,7 @@ impl Election {
                     *held = lease;
                     // Counted from when it was asked for: the answer may have taken its time.
                     deadline = asked + self.durations.renew_deadline;
-                    renewals.renewed(Some(asked));
+                    renewals.renewed(asked, self.durations.lease);
                 }
                 Ok(Err(Renewal::Taken)) => return lost(),
                 Ok(Err(Renewal::Failed(error))) => {

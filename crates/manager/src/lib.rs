@@ -11,10 +11,20 @@
 
 pub mod cache;
 pub mod caches;
+pub mod clients;
+pub mod context;
 pub mod descriptor;
 pub mod events;
 pub mod expectations;
+pub mod fence;
+pub mod frame;
+pub mod gates;
 pub mod leader;
+pub mod migration;
+mod once;
 pub mod queue;
 pub mod rate;
+pub mod serving;
+pub mod stopping;
+pub mod watching;
 pub mod worker;

@@ -1,7 +1,7 @@
 //! A limit on a client's requests that can be changed while it runs.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -85,40 +85,47 @@ impl<S> tower::Layer<S> for RateLimitLayer {
     type Service = RateLimited<S>;
 
     fn layer(&self, inner: S) -> RateLimited<S> {
-        RateLimited { inner, limiter: self.0.clone() }
+        RateLimited { inner, limiter: self.0.clone(), turn: Turn::NotAsked }
     }
 }
 
-/// A service behind a limit.
-#[derive(Clone, Debug)]
+/// A service behind a limit: it is ready when its turn has come.
 pub struct RateLimited<S> {
     inner: S,
     limiter: RateLimiter,
+    turn: Turn,
 }
 
-impl<S, R> tower::Service<R> for RateLimited<S>
-where
-    S: tower::Service<R> + Clone + Send + 'static,
-    S::Future: Send,
-    R: Send + 'static,
-{
+enum Turn {
+    NotAsked,
+    Waiting(BoxFuture<'static, ()>),
+    Come,
+}
+
+impl<S: tower::Service<R>, R> tower::Service<R> for RateLimited<S> {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
+    type Future = S::Future;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(context)
+        loop {
+            match &mut self.turn {
+                Turn::NotAsked => {
+                    let limiter = self.limiter.clone();
+                    self.turn = Turn::Waiting(Box::pin(async move { limiter.acquire().await }));
+                }
+                Turn::Waiting(waiting) => {
+                    ready!(waiting.as_mut().poll(context));
+                    self.turn = Turn::Come;
+                }
+                Turn::Come => return self.inner.poll_ready(context),
+            }
+        }
     }
 
-    fn call(&mut self, request: R) -> Self::Future {
-        // The service that was asked whether it is ready is the one to be called.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-        let limiter = self.limiter.clone();
-        Box::pin(async move {
-            limiter.acquire().await;
-            inner.call(request).await
-        })
+    fn call(&mut self, request: R) -> S::Future {
+        self.turn = Turn::NotAsked;
+        self.inner.call(request)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Workers: they take keys from a queue and reconcile them, so many at a time.
 
-use std::fmt::{Debug, Display};
+use std::error::Error;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -22,7 +23,7 @@ where
     K: Ord + Clone + Debug,
     F: Fn(K) -> R,
     R: Future<Output = Result<Next, E>>,
-    E: Display,
+    E: Error,
 {
     let worker = || one(controller, queue, &reconcile);
     join_all((0..workers.max(1)).map(|_| worker())).await;
@@ -33,7 +34,7 @@ where
     K: Ord + Clone + Debug,
     F: Fn(K) -> R,
     R: Future<Output = Result<Next, E>>,
-    E: Display,
+    E: Error,
 {
     while let Some(taken) = queue.next().await {
         let key = taken.key().clone();
@@ -47,11 +48,17 @@ where
                 }
             }
             Err(error) => {
-                tracing::warn!(controller, ?key, %error, "not reconciled");
+                tracing::warn!(controller, ?key, error = chain(&error), "not reconciled");
                 queue.retry(key);
             }
         }
     }
+}
+
+/// An error and all that caused it, in one line.
+fn chain(error: &dyn Error) -> String {
+    std::iter::successors(error.source(), |&cause| cause.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]
@@ -62,6 +69,10 @@ mod tests {
 
     use super::*;
     use crate::queue::{Backoff, QueueMetrics};
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("not yet")]
+    struct NotYet;
 
     fn queue() -> Queue<u32> {
         Queue::new(
@@ -85,7 +96,7 @@ mod tests {
             if done.get() == 10 {
                 queue.close();
             }
-            Ok::<_, String>(Next::Wait)
+            Ok::<_, NotYet>(Next::Wait)
         })
         .await;
         assert_eq!((most.get(), done.get()), (3, 10));
@@ -100,7 +111,7 @@ mod tests {
         work("test", &queue, 1, async |_| {
             seen.borrow_mut().push(started.elapsed().as_secs());
             match seen.borrow().len() {
-                1 | 2 => Err("not yet"),
+                1 | 2 => Err(NotYet),
                 3 => Ok(Next::After(Duration::from_secs(30))),
                 _ => {
                     queue.close();

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use apiserver::{ApiServer, Identity, Place};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, PostParams};
-use kube::runtime::watcher;
 use kube::{Api, Client};
-use manager::cache::{Cache, Index};
+use manager::cache::Index;
+use manager::caches::Caches;
+use manager::context::Chance;
 
 fn by_tier(map: &ConfigMap) -> Vec<String> {
     map.metadata.labels.iter().filter_map(|labels| labels.get("tier").cloned()).collect()
@@ -26,11 +27,11 @@ async fn it_shows_what_the_server_has_and_tells_every_change() {
     let client = Client::new(server.for_identity(Identity::admin()), "default");
     let api = Api::<ConfigMap>::default_namespaced(client.clone());
     api.create(&PostParams::default(), &map("a", "front")).await.unwrap();
-    let cache = Cache::new([("tier", by_tier as Index<ConfigMap>)]);
-    let follower = tokio::spawn({
-        let (cache, api) = (cache.clone(), api.clone());
-        async move { cache.follow(watcher(api, watcher::Config::default().streaming_lists())).await }
-    });
+    let caches = Caches::new(client.clone(), Chance::seeded(1));
+    let unindexed = caches.of::<ConfigMap>(&[]);
+    let cache = caches.of(&[("tier", by_tier as Index<ConfigMap>)]);
+    let follower = tokio::spawn(async move { caches.run().await });
+    unindexed.synced().await;
     cache.synced().await;
     let mut subscriber = cache.subscribe();
     assert!(subscriber.next().await.new.is_some());

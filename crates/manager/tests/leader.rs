@@ -39,6 +39,7 @@ fn election(client: Client, identity: &str) -> Election {
         identity: identity.to_owned(),
         durations: Durations::default(),
         now: Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed()),
+        new_leader: Arc::new(|_| {}),
     }
 }
 

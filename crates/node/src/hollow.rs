@@ -1,6 +1,6 @@
 //! Hollow nodes: real objects, simulated pods.
 //!
-//! Watches: Pod. Owns: Nodes of the given names, their leases in `kube-node-lease`, and the status of pods that are bound to
+//! Watches: Pod, Node. Owns: Nodes of the given names, their leases in `kube-node-lease`, and the status of pods that are bound to
 //! them. Emits: one status write per start of a pod, one deletion per end.
 
 mod decide;
@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
+use manager::context::{Context, Now};
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use tokio::time::sleep;
 
 use decide::{Plan, decide};
 
@@ -45,35 +46,39 @@ pub struct HollowNodes {
     names: Arc<BTreeSet<String>>,
     behaviour: Arc<Behaviour>,
     pods: Cache<Pod>,
+    nodes: Cache<Node>,
     queue: Queue<Key>,
-    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    now: Now,
 }
 
 /// Pods that are started or ended at the same time.
 const WORKERS: usize = 16;
+/// Between two attempts to register a node.
+const PAUSE: Duration = Duration::from_secs(1);
 
 impl HollowNodes {
-    /// Nodes of these names, on a cache of all pods.
+    /// Nodes of these names; they read from the context's caches.
     #[must_use]
-    pub fn new(
-        client: Client,
-        names: impl IntoIterator<Item = String>,
-        behaviour: Behaviour,
-        pods: Cache<Pod>,
-        queue: Queue<Key>,
-        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    ) -> Self {
-        let (names, behaviour) = (Arc::new(names.into_iter().collect()), Arc::new(behaviour));
-        Self { client, names, behaviour, pods, queue, now }
+    pub fn new(context: &Context, names: impl IntoIterator<Item = String>, behaviour: Behaviour) -> Self {
+        Self {
+            client: context.client.clone(),
+            names: Arc::new(names.into_iter().collect()),
+            behaviour: Arc::new(behaviour),
+            pods: context.caches.of(&[]),
+            nodes: context.caches.selected(register::SELECTOR, &[]),
+            queue: context.queue("hollow-nodes"),
+            now: context.now.clone(),
+        }
     }
 
     /// Registers the nodes, then runs until the queue is closed.
-    ///
-    /// # Errors
-    /// When a node cannot be registered.
-    pub async fn run(&self) -> Result<(), kube::Error> {
+    pub async fn run(&self) {
         for name in self.names.iter() {
-            register::node(&self.client, name, (self.now)()).await?;
+            // As a kubelet does: without its node it is of no use, so it tries until it has it.
+            while let Err(error) = register::node(&self.client, name, (self.now)()).await {
+                tracing::warn!(node = name, %error, "a node was not registered");
+                sleep(PAUSE).await;
+            }
         }
         let feed = async {
             let mut changes = self.pods.subscribe();
@@ -84,6 +89,7 @@ impl HollowNodes {
                 }
             }
         };
+        let ready = self.stay_ready();
         let leases = join_all(self.names.iter().map(|name| register::keep_lease(&self.client, name, &self.now)));
         let work = work("hollow-nodes", &self.queue, WORKERS, |key: Key| {
             let nodes = self.clone();
@@ -91,9 +97,26 @@ impl HollowNodes {
         });
         tokio::select! {
             biased;
-            () = work => Ok(()),
-            () = feed => Ok(()),
-            _ = leases => Ok(()),
+            () = work => {}
+            () = feed => {}
+            () = ready => {}
+            _ = leases => {}
+        }
+    }
+
+    /// A node that was given up for lost says that it is there again.
+    async fn stay_ready(&self) {
+        let mut changes = self.nodes.subscribe();
+        loop {
+            let change = changes.next().await;
+            let lost = change.new.as_ref().is_some_and(|node| !is_ready(node));
+            if !lost || !self.names.contains(&change.key.name) {
+                continue;
+            }
+            while let Err(error) = register::report(&self.client, &change.key.name, (self.now)()).await {
+                tracing::warn!(node = change.key.name, %error, "the status of a node was not written");
+                sleep(PAUSE).await;
+            }
         }
     }
 
@@ -121,6 +144,11 @@ impl HollowNodes {
             }
         }
     }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
 /// A pod that went meanwhile needs nothing more.

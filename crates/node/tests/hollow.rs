@@ -11,7 +11,10 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use manager::caches::Caches;
-use manager::queue::{Backoff, Queue, QueueMetrics};
+use manager::context::{Chance, Context, Now};
+use manager::events::Recorder;
+use manager::queue::QueueMetrics;
+use manager::stopping::Stopping;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -21,11 +24,22 @@ async fn start(behaviour: Behaviour) -> Client {
     let started = Instant::now();
     let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
     let client = Client::new(server.for_identity(Identity::admin()), "default");
-    let caches = Caches::new(client.clone());
-    let queue = Queue::new("hollow", Backoff::default(), &QueueMetrics::default());
-    let names = ["one".to_owned(), "two".to_owned()];
-    let now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
-    let nodes = HollowNodes::new(client.clone(), names, behaviour, caches.of(&[]), queue, now);
+    let now: Now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
+    let (recorder, writer) = Recorder::new(client.clone(), "test", now.clone());
+    tokio::spawn(writer);
+    let chance = Chance::seeded(1);
+    let caches = Caches::new(client.clone(), chance.clone());
+    let queues = QueueMetrics::default();
+    let context = Context {
+        client: client.clone(),
+        caches: caches.clone(),
+        recorder,
+        now,
+        queues,
+        chance,
+        stopping: Stopping::default(),
+    };
+    let nodes = HollowNodes::new(&context, ["one".to_owned(), "two".to_owned()], behaviour);
     tokio::spawn(async move { nodes.run().await });
     tokio::spawn(async move { caches.run().await });
     client

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use manager::context::Now;
 
 /// How to reach the API server.
 #[derive(clap::Args)]
@@ -18,25 +19,20 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A client with this name in its requests.
-    pub(crate) async fn client(&self, agent: &str) -> anyhow::Result<Client> {
-        let mut config = match &self.kubeconfig {
+    /// How it is reached.
+    pub(crate) async fn config(&self) -> anyhow::Result<Config> {
+        match &self.kubeconfig {
             Some(path) => {
                 let file = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
-                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                    .await
-                    .context("use the kubeconfig")?
+                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.context("use the kubeconfig")
             }
-            None => Config::infer().await.context("find an API server")?,
-        };
-        let agent = format!("orlop/{} ({agent})", env!("CARGO_PKG_VERSION"));
-        config.headers.push((http::header::USER_AGENT, agent.parse().context("name the client")?));
-        Client::try_from(config).context("make a client")
+            None => Config::infer().await.context("find an API server"),
+        }
     }
 }
 
 /// The machine's clock.
 #[expect(clippy::disallowed_methods, reason = "a binary is where the machine's clock comes in")]
-pub(crate) fn clock() -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
+pub(crate) fn clock() -> Now {
     Arc::new(Timestamp::now)
 }

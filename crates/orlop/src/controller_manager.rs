@@ -1,166 +1,211 @@
 //! `orlop controller-manager`: the controllers that a cluster has, for an API server that has none.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use kube::Api;
-use kube_controllers::deployment::controller::{self as deployment, DeploymentController};
-use kube_controllers::namespace::{self, NamespaceController};
-use kube_controllers::replicaset::controller::{self as replicaset, POD_INDEXES, ReplicaSetController};
-use manager::caches::Caches;
-use manager::descriptor::{Descriptor, Selection};
-use manager::leader::{Durations, Election, Renewals};
-use manager::queue::{Backoff, Queue, QueueMetrics};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use anyhow::Context as _;
+use kube_controllers::service_account_token::signer::{self, Signer};
+use kube_controllers::table::{DESCRIPTORS, GATES, Settings};
+use manager::descriptor::Selection;
+use manager::gates::Gates;
+use manager::migration::Migration;
+use serde_json::json;
 
-use crate::cluster::{Cluster, clock};
+use crate::program::{self, Plan, duration};
+
+/// As the lease, the configuration and the table of leaders know it.
+const NAME: &str = "kube-controller-manager";
+const PORT: u16 = 10257;
 
 /// Run the controllers of a cluster.
 #[derive(clap::Args)]
 #[group(id = "controller_manager")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    cluster: Cluster,
+    program: program::Arguments,
     /// Which controllers run: `*` is all that are on by default, `foo` is foo, `-foo` is not foo.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, env = "ORLOP_CONTROLLERS")]
     controllers: Vec<String>,
-    /// Whether to wait for the lease: needed where more than one of these may run.
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, env = "ORLOP_LEADER_ELECT")]
-    leader_elect: bool,
-    /// Seconds after which a lease that is not renewed is free.
-    #[arg(long, default_value_t = 15, value_name = "SECONDS", env = "ORLOP_LEADER_ELECT_LEASE_DURATION")]
-    leader_elect_lease_duration: u64,
-    /// Seconds after which a leader that cannot renew gives up.
-    #[arg(long, default_value_t = 10, value_name = "SECONDS", env = "ORLOP_LEADER_ELECT_RENEW_DEADLINE")]
-    leader_elect_renew_deadline: u64,
-    /// Seconds between attempts.
-    #[arg(long, default_value_t = 2, value_name = "SECONDS", env = "ORLOP_LEADER_ELECT_RETRY_PERIOD")]
-    leader_elect_retry_period: u64,
-    /// Namespaces that are emptied at the same time.
-    #[arg(long, default_value_t = 10, env = "ORLOP_CONCURRENT_NAMESPACE_SYNCS")]
-    concurrent_namespace_syncs: usize,
+    /// Features to switch on or off, such as Foo=true.
+    #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL", env = "ORLOP_FEATURE_GATES")]
+    feature_gates: Vec<String>,
+    /// How long between the starts of two controllers.
+    #[arg(long, default_value = "0s", value_parser = duration, env = "ORLOP_CONTROLLER_START_INTERVAL")]
+    controller_start_interval: Duration,
+    /// Whether each controller has its own rights, as the service account of its name in kube-system.
+    #[arg(long, env = "ORLOP_USE_SERVICE_ACCOUNT_CREDENTIALS")]
+    use_service_account_credentials: bool,
+    /// Whether controllers move to or from another program, under a second lease.
+    #[arg(long, requires = "leader_migration_config", env = "ORLOP_ENABLE_LEADER_MIGRATION")]
+    enable_leader_migration: bool,
+    /// Which ones: a LeaderMigrationConfiguration.
+    #[arg(long, value_name = "FILE", env = "ORLOP_LEADER_MIGRATION_CONFIG")]
+    leader_migration_config: Option<PathBuf>,
+    #[command(flatten)]
+    workers: WorkerArguments,
+    #[command(flatten)]
+    nodes: NodeArguments,
+    /// Pods that ended and are kept; 0 is no limit.
+    #[arg(long, default_value_t = 12500, env = "ORLOP_TERMINATED_POD_GC_THRESHOLD")]
+    terminated_pod_gc_threshold: usize,
+    /// The certificate authority that is published in every namespace.
+    #[arg(long, value_name = "FILE", env = "ORLOP_ROOT_CA_FILE")]
+    root_ca_file: Option<PathBuf>,
+    /// The key that signs the tokens of service accounts.
+    #[arg(long, value_name = "FILE", env = "ORLOP_SERVICE_ACCOUNT_PRIVATE_KEY_FILE")]
+    service_account_private_key_file: Option<PathBuf>,
+}
+
+/// How many objects each controller works on at the same time.
+#[derive(clap::Args)]
+#[group(id = "workers")]
+struct WorkerArguments {
     /// Deployments that are worked on at the same time.
     #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_DEPLOYMENT_SYNCS")]
     concurrent_deployment_syncs: usize,
+    /// Objects that are collected at the same time.
+    #[arg(long, default_value_t = 20, env = "ORLOP_CONCURRENT_GC_SYNCS")]
+    concurrent_gc_syncs: usize,
+    /// Namespaces that are emptied at the same time.
+    #[arg(long, default_value_t = 10, env = "ORLOP_CONCURRENT_NAMESPACE_SYNCS")]
+    concurrent_namespace_syncs: usize,
     /// Replica sets that are worked on at the same time.
     #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_REPLICASET_SYNCS")]
     concurrent_replicaset_syncs: usize,
+    /// Token secrets that are worked on at the same time.
+    #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_SERVICEACCOUNT_TOKEN_SYNCS")]
+    concurrent_serviceaccount_token_syncs: usize,
 }
 
-const fn descriptor(name: &'static str, aliases: &'static [&'static str]) -> Descriptor {
-    Descriptor { name, aliases, required_gates: &[], off_by_default: false, special_handling: false }
-}
-
-const DESCRIPTORS: [Descriptor; 3] = [
-    descriptor(deployment::NAME, &["deployment"]),
-    descriptor(namespace::NAME, &["namespace"]),
-    descriptor(replicaset::NAME, &["replicaset"]),
-];
-
-/// How many objects each controller works on at the same time.
-#[derive(Clone, Copy)]
-struct Workers {
-    deployments: usize,
-    namespaces: usize,
-    replica_sets: usize,
+/// When a node counts as lost, and what follows.
+#[derive(clap::Args)]
+#[group(id = "nodes")]
+struct NodeArguments {
+    /// How often nodes are looked at.
+    #[arg(long, default_value = "5s", value_parser = duration, env = "ORLOP_NODE_MONITOR_PERIOD")]
+    node_monitor_period: Duration,
+    /// How long a node may be silent.
+    #[arg(long, default_value = "50s", value_parser = duration, env = "ORLOP_NODE_MONITOR_GRACE_PERIOD")]
+    node_monitor_grace_period: Duration,
+    /// How long a node may be silent that never said anything.
+    #[arg(long, default_value = "1m", value_parser = duration, env = "ORLOP_NODE_STARTUP_GRACE_PERIOD")]
+    node_startup_grace_period: Duration,
+    /// Lost nodes per second whose pods are evicted, in a zone that is well.
+    #[arg(long, default_value_t = 0.1, env = "ORLOP_NODE_EVICTION_RATE")]
+    node_eviction_rate: f64,
+    /// The same in a large zone that is not well.
+    #[arg(long, default_value_t = 0.01, env = "ORLOP_SECONDARY_NODE_EVICTION_RATE")]
+    secondary_node_eviction_rate: f64,
+    /// The part of a zone's nodes that must be lost for the zone not to be well.
+    #[arg(long, default_value_t = 0.55, env = "ORLOP_UNHEALTHY_ZONE_THRESHOLD")]
+    unhealthy_zone_threshold: f64,
+    /// A zone of more nodes is large.
+    #[arg(long, default_value_t = 50, env = "ORLOP_LARGE_CLUSTER_SIZE_THRESHOLD")]
+    large_cluster_size_threshold: usize,
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(manage(arguments))
-}
-
-async fn manage(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments {
-        cluster,
+        program,
         controllers,
-        leader_elect,
-        leader_elect_lease_duration,
-        leader_elect_renew_deadline,
-        leader_elect_retry_period,
-        concurrent_namespace_syncs,
-        concurrent_deployment_syncs,
-        concurrent_replicaset_syncs,
+        feature_gates,
+        controller_start_interval,
+        use_service_account_credentials,
+        enable_leader_migration,
+        leader_migration_config,
+        workers,
+        nodes,
+        terminated_pod_gc_threshold,
+        root_ca_file,
+        service_account_private_key_file,
     } = arguments;
-    let workers = Workers {
-        deployments: concurrent_deployment_syncs,
-        namespaces: concurrent_namespace_syncs,
-        replica_sets: concurrent_replicaset_syncs,
+    let selection = Selection::parse(controllers.iter().map(String::as_str), DESCRIPTORS).context("--controllers")?;
+    let gates = Gates::parse(feature_gates.iter().map(String::as_str), GATES).context("--feature-gates")?;
+    let migration = leader_migration_config
+        .filter(|_| enable_leader_migration)
+        .map(|path| read_migration(&path).with_context(|| format!("--leader-migration-config {}", path.display())));
+    let signer = service_account_private_key_file
+        .map(|path| read_key(&path).with_context(|| format!("--service-account-private-key-file {}", path.display())));
+    let root_ca = root_ca_file
+        .map(|path| std::fs::read_to_string(&path).with_context(|| format!("--root-ca-file {}", path.display())));
+    let mut settings = Settings {
+        terminated_pod_gc_threshold,
+        root_ca: root_ca.transpose()?,
+        signer: signer.transpose()?,
+        ..Settings::default()
     };
-    let selection = Selection::parse(controllers.iter().map(String::as_str), &DESCRIPTORS).context("--controllers")?;
-    let durations = Durations {
-        lease: Duration::from_secs(leader_elect_lease_duration),
-        renew_deadline: Duration::from_secs(leader_elect_renew_deadline),
-        retry: Duration::from_secs(leader_elect_retry_period),
+    workers.put_into(&mut settings);
+    nodes.put_into(&mut settings);
+    let configuration = json!({
+        "generic": {
+            "controllers": controllers,
+            "controllerStartInterval": format!("{}ms", controller_start_interval.as_millis()),
+            "leaderMigrationEnabled": enable_leader_migration,
+        },
+        "featureGates": feature_gates,
+        "useServiceAccountCredentials": use_service_account_credentials,
+    });
+    let plan = Plan {
+        name: NAME,
+        port: PORT,
+        descriptors: DESCRIPTORS,
+        settings,
+        selection,
+        gates,
+        start_interval: controller_start_interval,
+        accounts: use_service_account_credentials,
+        migration: migration.transpose()?,
+        configuration: ("kubecontrollermanager.config.k8s.io", configuration),
     };
-    if durations.renew_deadline >= durations.lease || durations.retry >= durations.renew_deadline {
-        bail!("the lease must last longer than the renew deadline, and that longer than the retry period");
-    }
-    let client = cluster.client("controller-manager").await?;
-    let lead = || lead(client.clone(), selection.clone(), workers);
-    if !leader_elect {
-        return lead().await;
-    }
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let election = Election {
-        leases: Api::namespaced(client.clone(), "kube-system"),
-        name: "kube-controller-manager".to_owned(),
-        identity: format!("{host}_{}", std::process::id()),
-        durations,
-        now: clock(),
-    };
-    election.run(&Renewals::default(), lead).await.context("lead")?
+    program::run(program, plan)
 }
 
-/// Runs the controllers until a signal asks for the end.
-async fn lead(client: kube::Client, selection: Selection, workers: Workers) -> anyhow::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let caches = Caches::new(client.clone());
-    let metrics = QueueMetrics::default();
-    let mut running = JoinSet::new();
-    for descriptor in &DESCRIPTORS {
-        match selection.allows(descriptor, |_| true) {
-            Err(off) => tracing::info!(controller = descriptor.name, %off, "a controller does not run"),
-            Ok(()) => start(descriptor.name, &client, &caches, &metrics, workers, &mut running),
-        }
-    }
-    // Watches start after all controllers have said what they read.
-    tokio::select! {
-        biased;
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-        () = caches.run() => bail!("no controller runs, or the watches have ended"),
+fn read_migration(path: &std::path::Path) -> anyhow::Result<Migration> {
+    let text = std::fs::read_to_string(path)?;
+    let migration: Migration = serde_saphyr::from_str(&text)?;
+    migration.check()?;
+    Ok(migration)
+}
+
+fn read_key(path: &std::path::Path) -> anyhow::Result<Arc<dyn Signer>> {
+    Ok(signer::from_pem(&std::fs::read_to_string(path)?)?)
+}
+
+impl WorkerArguments {
+    fn put_into(self, settings: &mut Settings) {
+        let Self {
+            concurrent_deployment_syncs,
+            concurrent_gc_syncs,
+            concurrent_namespace_syncs,
+            concurrent_replicaset_syncs,
+            concurrent_serviceaccount_token_syncs,
+        } = self;
+        settings.deployment_workers = concurrent_deployment_syncs;
+        settings.garbage_collector_workers = concurrent_gc_syncs;
+        settings.namespace_workers = concurrent_namespace_syncs;
+        settings.replica_set_workers = concurrent_replicaset_syncs;
+        settings.service_account_token_workers = concurrent_serviceaccount_token_syncs;
     }
 }
 
-fn start(
-    name: &str,
-    client: &kube::Client,
-    caches: &Caches,
-    metrics: &QueueMetrics,
-    workers: Workers,
-    running: &mut JoinSet<()>,
-) {
-    let client = client.clone();
-    match name {
-        namespace::NAME => {
-            let queue = Queue::new(name, Backoff::default(), metrics);
-            let controller = NamespaceController::new(client, caches.of(&[]), queue);
-            running.spawn(async move { controller.run(workers.namespaces).await });
-        }
-        replicaset::NAME => {
-            let queue = Queue::new(name, Backoff::default(), metrics);
-            let (sets, pods) = (caches.of(&[]), caches.of(&POD_INDEXES));
-            let controller = ReplicaSetController::new(client, sets, pods, queue, clock());
-            running.spawn(async move { controller.run(workers.replica_sets).await });
-        }
-        _ => {
-            let queue = Queue::new(name, Backoff::default(), metrics);
-            let (sets, pods) = (caches.of(&[]), caches.of(&POD_INDEXES));
-            let controller = DeploymentController::new(client, caches.of(&[]), sets, pods, queue, clock());
-            running.spawn(async move { controller.run(workers.deployments).await });
-        }
+impl NodeArguments {
+    fn put_into(self, settings: &mut Settings) {
+        let Self {
+            node_monitor_period,
+            node_monitor_grace_period,
+            node_startup_grace_period,
+            node_eviction_rate,
+            secondary_node_eviction_rate,
+            unhealthy_zone_threshold,
+            large_cluster_size_threshold,
+        } = self;
+        settings.node_monitor_period = node_monitor_period;
+        settings.node_monitor_grace_period = node_monitor_grace_period;
+        settings.node_startup_grace_period = node_startup_grace_period;
+        settings.node_eviction_rate = node_eviction_rate;
+        settings.secondary_node_eviction_rate = secondary_node_eviction_rate;
+        settings.unhealthy_zone_threshold = unhealthy_zone_threshold;
+        settings.large_cluster_size_threshold = large_cluster_size_threshold;
     }
 }

@@ -6,6 +6,7 @@ mod controller_manager;
 mod crds;
 mod exec_guarded;
 mod node;
+mod program;
 mod run;
 mod scheduler;
 mod virt_launcher;
@@ -31,7 +32,7 @@ struct Arguments {
 enum Command {
     Run(run::Arguments),
     Apiserver(apiserver::Arguments),
-    ControllerManager(controller_manager::Arguments),
+    ControllerManager(Box<controller_manager::Arguments>),
     Node(node::Arguments),
     Scheduler(scheduler::Arguments),
     VirtLauncher(virt_launcher::Arguments),
@@ -46,9 +47,9 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
-        Command::ControllerManager(arguments) => controller_manager::run(arguments),
-        Command::Node(arguments) => node::run(&arguments),
-        Command::Scheduler(arguments) => scheduler::run(&arguments),
+        Command::ControllerManager(arguments) => controller_manager::run(*arguments),
+        Command::Node(arguments) => node::run(arguments),
+        Command::Scheduler(arguments) => scheduler::run(arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
         Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),

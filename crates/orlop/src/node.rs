@@ -4,10 +4,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use manager::caches::Caches;
-use manager::queue::{Backoff, Queue, QueueMetrics};
+use manager::clients::Clients;
+use manager::context::{Chance, Context};
+use manager::events::Recorder;
+use manager::queue::QueueMetrics;
+use manager::rate::Limit;
+use manager::stopping::Stopping;
 use node::hollow::{Behaviour, HollowNodes};
 
 use crate::cluster::{Cluster, clock};
+use crate::program::duration;
 
 /// Be a node, or many.
 #[derive(clap::Args)]
@@ -24,35 +30,45 @@ pub(crate) struct Arguments {
     /// What the nodes are called, before their number.
     #[arg(long, default_value = "hollow", env = "ORLOP_NODE_PREFIX")]
     prefix: String,
-    /// Milliseconds from the binding of a pod until it runs.
-    #[arg(long, default_value_t = 0, env = "ORLOP_NODE_START_DELAY_MS")]
-    start_delay_ms: u64,
-    /// Milliseconds from the deletion of a pod to its end, if its grace period is not shorter.
-    #[arg(long, default_value_t = 0, env = "ORLOP_NODE_STOP_DELAY_MS")]
-    stop_delay_ms: u64,
+    /// How long from the binding of a pod until it runs.
+    #[arg(long, default_value = "0s", value_parser = duration, env = "ORLOP_NODE_START_DELAY")]
+    start_delay: Duration,
+    /// How long from the deletion of a pod to its end, if its grace period is not shorter.
+    #[arg(long, default_value = "0s", value_parser = duration, env = "ORLOP_NODE_STOP_DELAY")]
+    stop_delay: Duration,
+    /// Pods with one of these labels fail instead of running, such as app=broken.
+    #[arg(long, value_delimiter = ',', value_name = "NAME=VALUE", value_parser = label, env = "ORLOP_NODE_FAILING")]
+    failing: Vec<(String, String)>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { cluster, hollow, count, prefix, start_delay_ms, stop_delay_ms } = arguments;
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not of the form NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let Arguments { cluster, hollow, count, prefix, start_delay, stop_delay, failing } = arguments;
     if !hollow {
         bail!("only hollow nodes exist yet; use --hollow");
     }
-    let behaviour = Behaviour {
-        start_delay: Duration::from_millis(*start_delay_ms),
-        stop_delay: Duration::from_millis(*stop_delay_ms),
-        ..Behaviour::default()
-    };
-    let names: Vec<String> = (0..*count).map(|index| format!("{prefix}-{index}")).collect();
+    let behaviour = Behaviour { start_delay, stop_delay, failing: failing.into_iter().collect() };
+    let names: Vec<String> = (0..count).map(|index| format!("{prefix}-{index}")).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(async {
-        let client = cluster.client("node").await?;
-        let caches = Caches::new(client.clone());
-        let queue = Queue::new("hollow-nodes", Backoff::default(), &QueueMetrics::default());
-        let nodes = HollowNodes::new(client, names, behaviour, caches.of(&[]), queue, clock());
+        let unlimited = Limit { qps: 0.0, burst: 0 };
+        let clients = Clients::of_server(cluster.config().await?, "orlop-node", unlimited, false);
+        let client = clients.privileged("hollow-nodes").context("make a client")?;
+        let (recorder, writer) = Recorder::new(client.clone(), "kubelet", clock());
+        let chance = Chance::of_the_machine();
+        let caches = Caches::new(client.clone(), chance.clone());
+        let (queues, stopping) = (QueueMetrics::default(), Stopping::default());
+        let context = Context { client, caches: caches.clone(), recorder, now: clock(), queues, chance, stopping };
+        let nodes = HollowNodes::new(&context, names, behaviour);
         tokio::select! {
             biased;
-            result = nodes.run() => result.context("register the nodes"),
+            () = nodes.run() => bail!("the nodes have ended"),
             () = caches.run() => bail!("the watch of pods has ended"),
+            () = writer => bail!("the writer of events has ended"),
         }
     })
 }

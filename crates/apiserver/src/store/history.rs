@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::watch;
-
 use super::{Key, Object};
+use crate::signal::{Follower, Signal};
 
 /// Changes that are kept, at most. A client that comes back after a short cut finds all it missed.
 const MOST_EVENTS: usize = 10_000;
@@ -49,7 +48,7 @@ pub(crate) enum Events {
 /// The window.
 pub(crate) struct History {
     window: Mutex<Window>,
-    changed: watch::Sender<()>,
+    changed: Signal,
 }
 
 struct Window {
@@ -62,7 +61,7 @@ struct Window {
 impl History {
     pub(super) fn new(start: u64) -> Self {
         let window = Window { events: VecDeque::new(), start, weight: 0 };
-        Self { window: Mutex::new(window), changed: watch::Sender::new(()) }
+        Self { window: Mutex::new(window), changed: Signal::default() }
     }
 
     fn window(&self) -> MutexGuard<'_, Window> {
@@ -85,7 +84,7 @@ impl History {
 
     /// Wakes whoever waits for changes.
     pub(super) fn wake(&self) {
-        self.changed.send_replace(());
+        self.changed.raise();
     }
 
     /// The oldest revision that a reader may continue from.
@@ -105,7 +104,7 @@ impl History {
     }
 
     /// Hears of every commit that changed something here.
-    pub(crate) fn follow(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
+    pub(crate) fn follow(&self) -> Follower {
+        self.changed.follow()
     }
 }

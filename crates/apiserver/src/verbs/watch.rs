@@ -12,7 +12,6 @@ use futures_util::stream;
 use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 use structural::Reason;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Call;
@@ -23,6 +22,7 @@ use crate::negotiate::View;
 use crate::registry::Resource;
 use crate::render::Renderer;
 use crate::server::Inner;
+use crate::signal::Follower;
 use crate::status::Status;
 use crate::store::{Change, Event, Events, History, Key, Object};
 use crate::table::{Include, Tables};
@@ -50,7 +50,7 @@ pub(super) fn run(call: &Call) -> Result<Response<Body>, Status> {
     let history = call.server.store.history(&call.resource.table);
     let mut watcher = Watcher {
         changes: history.follow(),
-        registry: call.server.registry_changes.subscribe(),
+        registry: call.server.registry_changes.follow(),
         initial: VecDeque::new(),
         initial_end: None,
         cursor: options.from.unwrap_or(snapshot.revision),
@@ -168,8 +168,8 @@ struct Watcher {
     server: Arc<Inner>,
     resource: Arc<Resource>,
     history: Arc<History>,
-    changes: watch::Receiver<()>,
-    registry: watch::Receiver<()>,
+    changes: Follower,
+    registry: Follower,
     selection: Selection,
     renderer: Renderer,
     tables: Option<Tables>,

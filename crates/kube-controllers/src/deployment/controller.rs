@@ -3,18 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
+use manager::context::{Context, Now};
+use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
 use manager::worker::{Next, work};
 use serde_json::json;
 
-use super::{DeploymentError, Observed, Plan, decide};
+use super::{Observed, Plan, Resize, decide, progress, status};
+use crate::indexes::{self, controller_of};
 use crate::replicaset::{OwnerPatch, Target};
+use crate::writing::is_namespace_terminating;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "deployment-controller";
@@ -29,32 +32,24 @@ pub struct DeploymentController {
     queue: Queue<Key>,
     /// Names of replica sets that were taken when one was to be made.
     taken_names: Arc<Mutex<BTreeMap<Key, BTreeSet<String>>>>,
-    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-}
-
-/// Why a deployment was not brought to what it asks for.
-#[derive(Debug, thiserror::Error)]
-pub enum ActError {
-    /// It cannot be acted on.
-    #[error("it cannot be acted on: {0}")]
-    Invalid(#[from] DeploymentError),
-    /// The server did not do what it was asked.
-    #[error("the server refused: {0}")]
-    Refused(#[from] kube::Error),
+    recorder: Recorder,
+    now: Now,
 }
 
 impl DeploymentController {
-    /// A controller on caches; that of pods must have the replica-set controller's indexes.
+    /// A controller; it reads from the context's caches.
     #[must_use]
-    pub fn new(
-        client: Client,
-        deployments: Cache<Deployment>,
-        sets: Cache<ReplicaSet>,
-        pods: Cache<Pod>,
-        queue: Queue<Key>,
-        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    ) -> Self {
-        Self { client, deployments, sets, pods, queue, taken_names: Arc::default(), now }
+    pub fn new(context: &Context) -> Self {
+        Self {
+            client: context.client.clone(),
+            deployments: context.caches.of(&[]),
+            sets: context.caches.of(&[]),
+            pods: context.caches.of(&indexes::PODS),
+            queue: context.queue(NAME),
+            recorder: context.recorder.clone(),
+            taken_names: Arc::default(),
+            now: context.now.clone(),
+        }
     }
 
     fn taken_names(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<String>>> {
@@ -119,7 +114,7 @@ impl DeploymentController {
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, ActError> {
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(deployment) = self.deployments.get(key) else { return Ok(Next::Wait) };
         let sets: Vec<_> =
             self.sets.all().into_iter().filter(|set| set.namespace().unwrap_or_default() == key.namespace).collect();
@@ -131,7 +126,14 @@ impl DeploymentController {
             pods: pods.iter().map(|pod| &**pod).collect(),
             taken_names: self.taken_names().get(key).cloned().unwrap_or_default(),
         };
-        let plan = decide(&observed, (self.now)())?;
+        let plan = match decide(&observed, (self.now)()) {
+            Ok(plan) => plan,
+            // Only an edit of the object helps.
+            Err(error) => {
+                tracing::warn!(?key, %error, "a deployment cannot be acted on");
+                return Ok(Next::Wait);
+            }
+        };
         self.act(key, &deployment, &plan).await?;
         Ok(plan.recheck_after.map_or(Next::Wait, Next::After))
     }
@@ -142,22 +144,13 @@ impl DeploymentController {
             sets.patch(&target.name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
         }
         if let Some(set) = &plan.create {
-            match sets.create(&PostParams::default(), set).await {
-                Err(kube::Error::Api(status)) if status.code == 409 => {
-                    // Ours, if an answer was lost or another leader was faster: the cache will show it. Only a stranger's
-                    // makes the name unusable.
-                    let found = sets.get_opt(&set.name_any()).await?;
-                    let ours = found.is_some_and(|found| owner(&found, "Deployment") == owner(&**set, "Deployment"));
-                    if !ours {
-                        self.taken_names().entry(key.clone()).or_default().insert(set.name_any());
-                        self.queue.add(key.clone());
-                    }
-                }
-                made => drop(made?),
-            }
+            self.create(key, deployment, &sets, set).await?;
         }
         for update in &plan.update {
             sets.patch(&update.target.name, &PatchParams::default(), &Patch::Merge(&update.patch())).await?;
+            if let Some(resize) = update.resize {
+                self.scaled(deployment, &update.target.name, resize);
+            }
         }
         for Target { name, uid } in &plan.delete {
             let preconditions = Some(Preconditions { uid: Some(uid.clone()), ..Preconditions::default() });
@@ -171,10 +164,66 @@ impl DeploymentController {
             api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         }
         if let Some(status) = &plan.status {
-            let patch = json!({ "metadata": { "uid": deployment.uid() }, "status": status });
-            api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+            self.write_status(key, deployment, status).await?;
         }
         Ok(())
+    }
+
+    async fn create(
+        &self,
+        key: &Key,
+        deployment: &Deployment,
+        sets: &Api<ReplicaSet>,
+        set: &ReplicaSet,
+    ) -> Result<(), kube::Error> {
+        let name = set.name_any();
+        match sets.create(&PostParams::default(), set).await {
+            Ok(_) => {
+                let to = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
+                if to > 0 {
+                    self.scaled(deployment, &name, Resize { from: 0, to });
+                }
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                // Ours, if an answer was lost or another leader was faster: the cache will show it. Only a stranger's
+                // makes the name unusable.
+                let found = sets.get_opt(&name).await?;
+                let ours = found.is_some_and(|found| controller_of(&found) == controller_of(set));
+                if !ours {
+                    self.taken_names().entry(key.clone()).or_default().insert(name);
+                    self.queue.add(key.clone());
+                }
+                Ok(())
+            }
+            // The namespace goes, and the deployment with it: there is nothing to try again.
+            Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => Ok(()),
+            Err(error) => {
+                let message = format!("Failed to create new replica set {name:?}: {error}");
+                self.recorder.record(deployment, Kind::Warning, progress::NOT_CREATED, &message);
+                if let Some(status) = status::not_created(deployment, &message, (self.now)()) {
+                    self.write_status(key, deployment, &status).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn scaled(&self, deployment: &Deployment, set: &str, Resize { from, to }: Resize) {
+        let direction = if to > from { "up" } else { "down" };
+        let message = format!("Scaled {direction} replica set {set} from {from} to {to}");
+        self.recorder.record(deployment, Kind::Normal, "ScalingReplicaSet", message);
+    }
+
+    async fn write_status(
+        &self,
+        key: &Key,
+        deployment: &Deployment,
+        status: &DeploymentStatus,
+    ) -> Result<(), kube::Error> {
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
+        let patch = json!({ "metadata": { "uid": deployment.uid() }, "status": status });
+        api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
     }
 }
 

@@ -20,6 +20,7 @@ const ARRIVED: &str = "NewReplicaSetAvailable";
 const TIMED_OUT: &str = "ProgressDeadlineExceeded";
 const PAUSED: &str = "DeploymentPaused";
 const RESUMED: &str = "DeploymentResumed";
+pub(super) const NOT_CREATED: &str = "ReplicaSetCreateError";
 
 /// What is known of a rollout.
 pub(super) struct Progress<'a> {
@@ -91,6 +92,11 @@ impl Conditions {
         } else if self.progressing().is_none() || (progress.rolled_back && !progress.paused) {
             self.set(PROGRESSING, "True", FOUND, format!("Found new replica set {:?}", new.name()));
         }
+    }
+
+    /// The replica set of a new template could not be made.
+    pub(super) fn not_created(&mut self, message: &str) {
+        self.set(PROGRESSING, "False", NOT_CREATED, message.to_owned());
     }
 
     /// Whether the rollout has arrived, gets on, or is stuck.

@@ -73,6 +73,16 @@ pub(super) fn next(inputs: &Inputs<'_>) -> Outcome {
     Outcome { changed: changed.then_some(new), complete, recheck_after }
 }
 
+/// The status when a replica set could not be made, if it does not say so yet.
+pub(super) fn not_created(deployment: &Deployment, message: &str, now: Timestamp) -> Option<DeploymentStatus> {
+    deployment.spec.as_ref()?.progress_deadline_seconds.filter(|seconds| *seconds != i32::MAX)?;
+    let old = deployment.status.clone().unwrap_or_default();
+    let mut conditions = Conditions::new(old.conditions.clone().unwrap_or_default(), now);
+    conditions.not_created(message);
+    let new = DeploymentStatus { conditions: conditions.into_list(), ..old.clone() };
+    (new != old).then_some(new)
+}
+
 fn counts(inputs: &Inputs<'_>, old: &DeploymentStatus) -> DeploymentStatus {
     let sets = inputs.sets;
     let available = sets.sum(|set| set.status().available_replicas.unwrap_or(0));

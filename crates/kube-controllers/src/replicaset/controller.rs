@@ -4,34 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::join_all;
-use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Index, Key};
+use manager::cache::{Cache, Key};
+use manager::context::{Context, Now};
+use manager::events::{Kind, Recorder};
 use manager::expectations::Expectations;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Creations, FailedVerb, Failure, Observed, OwnerPatch, ReplicaSetError, Target, decide};
+use super::{Creations, FailedVerb, Failure, Observed, OwnerPatch, Target, decide};
+use crate::indexes::{self, controller_of};
+use crate::writing::is_namespace_terminating;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "replicaset-controller";
-
-/// Finds pods by the UID of the object that controls them, and by namespace.
-pub const POD_INDEXES: [(&str, Index<Pod>); 2] = [("controller", controller_of), ("namespace", namespace_of)];
-
-fn controller_of(pod: &Pod) -> Vec<String> {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
-}
-
-fn namespace_of(pod: &Pod) -> Vec<String> {
-    pod.metadata.namespace.iter().cloned().collect()
-}
 
 /// The controller. Clones share it.
 #[derive(Clone)]
@@ -41,7 +32,8 @@ pub struct ReplicaSetController {
     pods: Cache<Pod>,
     queue: Queue<Key>,
     memory: Arc<Mutex<Memory>>,
-    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    recorder: Recorder,
+    now: Now,
 }
 
 /// What is remembered between two looks at a set.
@@ -52,28 +44,19 @@ struct Memory {
     failures: BTreeMap<Key, Failure>,
 }
 
-/// Why a replica set was not brought to what it asks for.
-#[derive(Debug, thiserror::Error)]
-pub enum ActError {
-    /// It cannot be acted on.
-    #[error("it cannot be acted on: {0}")]
-    Invalid(#[from] ReplicaSetError),
-    /// The server did not do what it was asked.
-    #[error("the server refused: {0}")]
-    Refused(#[from] kube::Error),
-}
-
 impl ReplicaSetController {
-    /// A controller on caches; that of pods must have [`POD_INDEXES`].
+    /// A controller; it reads from the context's caches.
     #[must_use]
-    pub fn new(
-        client: Client,
-        sets: Cache<ReplicaSet>,
-        pods: Cache<Pod>,
-        queue: Queue<Key>,
-        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    ) -> Self {
-        Self { client, sets, pods, queue, memory: Arc::default(), now }
+    pub fn new(context: &Context) -> Self {
+        Self {
+            client: context.client.clone(),
+            sets: context.caches.of(&[]),
+            pods: context.caches.of(&indexes::PODS),
+            queue: context.queue(NAME),
+            recorder: context.recorder.clone(),
+            memory: Arc::default(),
+            now: context.now.clone(),
+        }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -125,7 +108,7 @@ impl ReplicaSetController {
                 let uid = change.old.as_ref().or(change.new.as_ref()).and_then(|pod| pod.uid()).unwrap_or_default();
                 self.memory().expectations.deleted(owner, &uid);
             }
-            let orphan = change.new.as_ref().is_some_and(|pod| controller_of(pod).is_empty());
+            let orphan = change.new.as_ref().is_some_and(|pod| controller_of(&**pod).is_empty());
             for owner in owners.into_iter().flatten() {
                 self.queue.add(owner);
             }
@@ -145,7 +128,7 @@ impl ReplicaSetController {
         self.sets.get(&key).filter(|set| set.uid().as_deref() == Some(owner.uid.as_str())).map(|_| key)
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, ActError> {
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(set) = self.sets.get(key) else { return Ok(Next::Wait) };
         if !self.memory().expectations.are_met(key, Instant::now()) {
             return Ok(Next::Wait);
@@ -163,16 +146,23 @@ impl ReplicaSetController {
             taken_names,
             failure,
         };
-        let plan = decide(&observed, (self.now)())?;
+        let plan = match decide(&observed, (self.now)()) {
+            Ok(plan) => plan,
+            // Only an edit of the object helps.
+            Err(error) => {
+                tracing::warn!(?key, %error, "a replica set cannot be acted on");
+                return Ok(Next::Wait);
+            }
+        };
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         for patch in plan.adopt.iter().chain(&plan.release) {
             claim(&api, patch).await?;
         }
         if let Some(creations) = &plan.create {
-            self.create(key, &api, creations).await?;
+            self.create(key, &set, &api, creations).await?;
         }
         if !plan.delete.is_empty() {
-            self.delete(key, &api, &plan.delete).await?;
+            self.delete(key, &set, &api, &plan.delete).await?;
         }
         if let Some(status) = &plan.status {
             let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
@@ -194,7 +184,13 @@ impl ReplicaSetController {
         others.flat_map(|other| self.pods.find("controller", &other.uid().unwrap_or_default())).collect()
     }
 
-    async fn create(&self, key: &Key, api: &Api<Pod>, creations: &Creations) -> Result<(), ActError> {
+    async fn create(
+        &self,
+        key: &Key,
+        set: &ReplicaSet,
+        api: &Api<Pod>,
+        creations: &Creations,
+    ) -> Result<(), kube::Error> {
         let pods: Vec<Pod> = creations.pods().collect();
         self.memory().expectations.expect(key.clone(), pods.len(), [], Instant::now());
         let mut rest = pods.as_slice();
@@ -207,23 +203,28 @@ impl ReplicaSetController {
             let mut failed = None;
             for (pod, made) in batch.iter().zip(made) {
                 left -= 1;
-                let Err(error) = made else { continue };
+                let Err(error) = made else {
+                    let message = format!("Created pod: {}", pod.name_any());
+                    self.recorder.record(set, Kind::Normal, "SuccessfulCreate", message);
+                    continue;
+                };
                 match error {
                     kube::Error::Api(status) if status.code == 409 => {
                         self.found_taken(key, api, pod).await?;
                         continue;
                     }
                     // The namespace goes, and the set with it: there is nothing to try again.
-                    kube::Error::Api(status) if status.is_forbidden() && is_terminating(&status) => {}
+                    kube::Error::Api(status) if is_namespace_terminating(&status) => {}
                     error => failed = Some(error),
                 }
                 self.memory().expectations.created(key);
             }
             if let Some(error) = failed {
+                self.recorder.record(set, Kind::Warning, "FailedCreate", format!("Error creating: {error}"));
                 let mut memory = self.memory();
                 (0..left).for_each(|_| memory.expectations.created(key));
                 memory.failures.insert(key.clone(), Failure { verb: FailedVerb::Create, message: error.to_string() });
-                return Err(error.into());
+                return Err(error);
             }
         }
         self.memory().failures.remove(key);
@@ -244,7 +245,7 @@ impl ReplicaSetController {
         Ok(())
     }
 
-    async fn delete(&self, key: &Key, api: &Api<Pod>, targets: &[Target]) -> Result<(), ActError> {
+    async fn delete(&self, key: &Key, set: &ReplicaSet, api: &Api<Pod>, targets: &[Target]) -> Result<(), kube::Error> {
         let uids = targets.iter().map(|target| target.uid.clone());
         self.memory().expectations.expect(key.clone(), 0, uids, Instant::now());
         let deletions = targets.iter().map(|Target { name, uid }| async move {
@@ -253,10 +254,14 @@ impl ReplicaSetController {
         });
         let mut failed = None;
         for (target, done) in targets.iter().zip(join_all(deletions).await) {
-            let Err(error) = done else { continue };
+            let Err(error) = done else {
+                let message = format!("Deleted pod: {}", target.name);
+                self.recorder.record(set, Kind::Normal, "SuccessfulDelete", message);
+                continue;
+            };
             self.memory().expectations.deleted(key, &target.uid);
-            // Gone, or another of that name: either way it is not there any more.
-            if !matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409)) {
+            // A conflict says that another of that name is there, or that somebody wrote meanwhile: the next look tells.
+            if !matches!(&error, kube::Error::Api(status) if status.code == 404) {
                 failed = Some(error);
             }
         }
@@ -266,17 +271,13 @@ impl ReplicaSetController {
                 Ok(())
             }
             Some(error) => {
+                self.recorder.record(set, Kind::Warning, "FailedDelete", format!("Error deleting: {error}"));
                 let failure = Failure { verb: FailedVerb::Delete, message: error.to_string() };
                 self.memory().failures.insert(key.clone(), failure);
-                Err(error.into())
+                Err(error)
             }
         }
     }
-}
-
-fn is_terminating(status: &kube::core::Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 async fn claim(api: &Api<Pod>, OwnerPatch { target, patch }: &OwnerPatch) -> Result<(), kube::Error> {

@@ -100,7 +100,7 @@ pub(super) fn is_tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
 }
 
 /// `Lt` and `Gt` stand behind a feature gate that is off, so that they tolerate nothing.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let covers = |wanted: &Option<String>, actual: &str| {
         wanted.as_deref().is_none_or(|wanted| wanted.is_empty() || wanted == actual)
     };

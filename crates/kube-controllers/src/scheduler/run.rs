@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, Namespace, Node, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Changed, Key};
+use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use serde_json::json;
 use tokio::time::{Instant, sleep_until};
@@ -33,7 +33,7 @@ pub struct Scheduler {
     nodes: Cache<Node>,
     namespaces: Cache<Namespace>,
     recorder: Recorder,
-    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    now: Now,
     cluster: Cluster,
     queue: Queue,
     /// Pods that wait or are being placed, by UID.
@@ -49,25 +49,17 @@ struct Bound {
 }
 
 impl Scheduler {
-    /// A scheduler for pods that name it.
+    /// A scheduler for pods that name it; it reads from the context's caches.
     #[must_use]
-    pub fn new(
-        client: Client,
-        name: &str,
-        pods: Cache<Pod>,
-        nodes: Cache<Node>,
-        namespaces: Cache<Namespace>,
-        recorder: Recorder,
-        now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    ) -> Self {
+    pub fn new(context: &Context, name: &str) -> Self {
         Self {
-            client,
+            client: context.client.clone(),
             name: name.to_owned(),
-            pods,
-            nodes,
-            namespaces,
-            recorder,
-            now,
+            pods: context.caches.of(&[]),
+            nodes: context.caches.of(&[]),
+            namespaces: context.caches.of(&[]),
+            recorder: context.recorder.of(name),
+            now: context.now.clone(),
             cluster: Cluster::default(),
             queue: Queue::default(),
             pending: BTreeMap::new(),

@@ -119,7 +119,9 @@ impl Correlator {
 fn object(happened: &Happened) -> String {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     let about = &happened.about;
-    [&about.kind, &about.namespace, &about.name, &about.uid].map(text).join("/")
+    let object = [&about.kind, &about.namespace, &about.name, &about.uid].map(text).join("/");
+    // Each component has its own say.
+    format!("{}/{object}", happened.component)
 }
 
 #[cfg(test)]
@@ -130,7 +132,13 @@ mod tests {
 
     fn happened(message: &str) -> Happened {
         let about = ObjectReference { name: Some("p".to_owned()), ..ObjectReference::default() };
-        Happened { about, kind: Kind::Warning, reason: "Failed".to_owned(), message: message.to_owned() }
+        Happened {
+            component: "test".to_owned(),
+            about,
+            kind: Kind::Warning,
+            reason: "Failed".to_owned(),
+            message: message.to_owned(),
+        }
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The node as the cluster sees it: its object and its lease.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,23 +8,34 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use manager::context::Now;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// As a kubelet renews its lease.
 const RENEWAL: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i32 = 40;
+/// Names hollow nodes, by the label that they have.
+pub(super) const SELECTOR: &str = "orlop.dev/hollow=true";
 
 /// Makes the node, or brings one of that name up to date.
 pub(super) async fn node(client: &Client, name: &str, now: Timestamp) -> Result<(), kube::Error> {
     let api: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(object(name, now)).map_err(kube::Error::SerdeError)?;
     match api.create(&PostParams::default(), &node).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            let patch = json!({ "status": object(name, now)["status"] });
-            api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
-        }
+        Err(kube::Error::Api(status)) if status.code == 409 => report(client, name, now).await,
         made => made.map(drop),
+    }
+}
+
+/// Writes the node's status: it is there, and well.
+pub(super) async fn report(client: &Client, name: &str, now: Timestamp) -> Result<(), kube::Error> {
+    let api: Api<Node> = Api::all(client.clone());
+    let patch = json!({ "status": object(name, now)["status"] });
+    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        // Somebody deleted it: as with a kubelet, it is made again only by a new start.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        written => written.map(drop),
     }
 }
 
@@ -78,7 +88,7 @@ fn object(name: &str, now: Timestamp) -> Value {
 }
 
 /// Renews the node's lease for ever; what fails is tried again the next time.
-pub(super) async fn keep_lease(client: &Client, name: &str, now: &Arc<dyn Fn() -> Timestamp + Send + Sync>) {
+pub(super) async fn keep_lease(client: &Client, name: &str, now: &Now) {
     let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
     loop {
         if let Err(error) = renew(&api, name, now()).await {

@@ -1,0 +1,202 @@
+//! The cluster's certificate authority: every active namespace has it in the config map `kube-root-ca.crt`, so that pods
+//! can tell the API server from another.
+//!
+//! Watches: Namespace, ConfigMap (those of that name). Owns: those config maps, all of their data. Emits: a creation or one
+//! patch. Absent on purpose: any reading of files; what the authority is comes with the settings.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use manager::cache::{Cache, Key};
+use manager::context::Context;
+use manager::queue::Queue;
+use manager::worker::{Next, work};
+use serde_json::{Map, Value, json};
+
+use crate::writing::{create, is_active, unless_gone};
+
+/// As the flag `--controllers` knows it.
+pub const NAME: &str = "root-ca-certificate-publisher-controller";
+const CONFIG_MAP: &str = "kube-root-ca.crt";
+const FIELD: &str = "ca.crt";
+const ANNOTATION: &str = "kubernetes.io/description";
+const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints \
+    such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of \
+    Kubernetes clusters.";
+/// As in Kubernetes: a write per namespace is little work.
+const WORKERS: usize = 1;
+
+/// The controller. Clones share it.
+#[derive(Clone)]
+pub struct RootCaController {
+    client: Client,
+    root_ca: String,
+    namespaces: Cache<Namespace>,
+    maps: Cache<ConfigMap>,
+    queue: Queue<String>,
+}
+
+/// Why a namespace does not have the authority.
+#[derive(Debug, thiserror::Error)]
+pub enum RootCaError {
+    /// The server did not do what it was asked.
+    #[error("the server refused: {0}")]
+    Refused(#[from] kube::Error),
+}
+
+impl RootCaController {
+    /// A controller for an authority in PEM; it reads from the context's caches.
+    #[must_use]
+    pub fn new(context: &Context, root_ca: String) -> Self {
+        Self {
+            client: context.client.clone(),
+            root_ca,
+            namespaces: context.caches.of(&[]),
+            maps: context.caches.with_fields(&format!("metadata.name={CONFIG_MAP}"), &[]),
+            queue: context.queue(NAME),
+        }
+    }
+
+    /// Runs until the queue is closed.
+    pub async fn run(&self) {
+        // Before that every map would seem to be missing.
+        self.maps.synced().await;
+        let work = work(NAME, &self.queue, WORKERS, |name: String| {
+            let controller = self.clone();
+            async move { controller.reconcile(&name).await }
+        });
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = self.feed_namespaces() => {}
+            () = self.feed_maps() => {}
+        }
+    }
+
+    async fn feed_namespaces(&self) {
+        let mut changes = self.namespaces.subscribe();
+        loop {
+            self.queue.add(changes.next().await.key.name);
+        }
+    }
+
+    async fn feed_maps(&self) {
+        let mut changes = self.maps.subscribe();
+        loop {
+            self.queue.add(changes.next().await.key.namespace);
+        }
+    }
+
+    async fn reconcile(&self, namespace: &str) -> Result<Next, RootCaError> {
+        let found = self.namespaces.get(&Key { namespace: String::new(), name: namespace.to_owned() });
+        let map = self.maps.get(&Key { namespace: namespace.to_owned(), name: CONFIG_MAP.to_owned() });
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        match decide(found.as_deref(), map.as_deref(), &self.root_ca) {
+            Plan::Nothing => {}
+            Plan::Create(map) => create(&api, &map).await?,
+            Plan::Patch(patch) => {
+                unless_gone(api.patch(CONFIG_MAP, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+            }
+        }
+        Ok(Next::Wait)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Plan {
+    Nothing,
+    Create(Box<ConfigMap>),
+    Patch(Value),
+}
+
+/// # Guarantees
+/// - The data of the map are the authority and nothing else; labels and further annotations stay.
+/// - A map that is right is not written.
+fn decide(namespace: Option<&Namespace>, map: Option<&ConfigMap>, root_ca: &str) -> Plan {
+    if !namespace.is_some_and(is_active) {
+        return Plan::Nothing;
+    }
+    let Some(map) = map else {
+        let metadata = ObjectMeta {
+            name: Some(CONFIG_MAP.to_owned()),
+            annotations: Some(BTreeMap::from([(ANNOTATION.to_owned(), DESCRIPTION.to_owned())])),
+            ..ObjectMeta::default()
+        };
+        let data = Some(BTreeMap::from([(FIELD.to_owned(), root_ca.to_owned())]));
+        return Plan::Create(Box::new(ConfigMap { metadata, data, ..ConfigMap::default() }));
+    };
+    let described = map.annotations().get(ANNOTATION).is_some_and(|text| !text.is_empty());
+    let data = map.data.iter().flatten();
+    let strangers: Map<String, Value> =
+        data.filter(|(key, _)| *key != FIELD).map(|(key, _)| (key.clone(), Value::Null)).collect();
+    let right = map.data.as_ref().and_then(|data| data.get(FIELD)).is_some_and(|found| found == root_ca);
+    if described && right && strangers.is_empty() {
+        return Plan::Nothing;
+    }
+    let mut data = strangers;
+    data.insert(FIELD.to_owned(), json!(root_ca));
+    Plan::Patch(json!({
+        "metadata": { "uid": map.uid(), "annotations": { ANNOTATION: DESCRIPTION } },
+        "data": data,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn active() -> Namespace {
+        serde_json::from_value(json!({ "status": { "phase": "Active" } })).unwrap()
+    }
+
+    fn merge(into: &mut Value, patch: &Value) {
+        let Some(fields) = patch.as_object() else { return into.clone_from(patch) };
+        for (key, value) in fields {
+            if value.is_null() {
+                into.as_object_mut().unwrap().remove(key);
+            } else {
+                if !into[key].is_object() && value.is_object() {
+                    into[key] = json!({});
+                }
+                merge(&mut into[key], value);
+            }
+        }
+    }
+
+    #[test]
+    fn a_namespace_without_it_gets_it_described() {
+        let Plan::Create(map) = decide(Some(&active()), None, "ca") else { panic!("there is none") };
+        assert!(map.annotations()[ANNOTATION].starts_with("Contains a CA bundle that can be used to verify the"));
+        assert!(map.annotations()[ANNOTATION].contains("internal endpoints such as the internal"));
+        assert_eq!(decide(Some(&active()), Some(&map), "ca"), Plan::Nothing);
+        assert_eq!(decide(None, None, "ca"), Plan::Nothing);
+    }
+
+    proptest! {
+        /// Whatever somebody made of it, one patch puts it right, and then there is nothing more to do.
+        #[test]
+        fn one_patch_puts_it_right(
+            data in prop::collection::btree_map("ca.crt|other|x", "ca|y", 0..3),
+            annotations in prop::collection::btree_map("kubernetes.io/description|a", "|text", 0..3),
+        ) {
+            let metadata = ObjectMeta { uid: Some("u".to_owned()), annotations: Some(annotations.clone()), ..ObjectMeta::default() };
+            let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+            match decide(Some(&active()), Some(&map), "ca") {
+                Plan::Nothing => prop_assert_eq!(map.data.unwrap(), BTreeMap::from([(FIELD.to_owned(), "ca".to_owned())])),
+                Plan::Create(_) => prop_assert!(false, "it is there"),
+                Plan::Patch(patch) => {
+                    let mut value = serde_json::to_value(&map).unwrap();
+                    merge(&mut value, &patch);
+                    let right: ConfigMap = serde_json::from_value(value).unwrap();
+                    prop_assert_eq!(right.annotations().get("a"), annotations.get("a"));
+                    prop_assert_eq!(decide(Some(&active()), Some(&right), "ca"), Plan::Nothing);
+                }
+            }
+        }
+    }
+}

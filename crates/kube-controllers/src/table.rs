@@ -1,0 +1,153 @@
+//! The table of controllers, and what can be set about them.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use manager::context::Started;
+use manager::descriptor::Descriptor;
+use manager::gates::Gate;
+
+use crate::deployment::controller::{self as deployment, DeploymentController};
+use crate::garbage::{self, GarbageCollector};
+use crate::namespace::{self, NamespaceController};
+use crate::node_lifecycle::{self, NodeLifecycleController};
+use crate::pod_gc::{self, PodGcController};
+use crate::replicaset::controller::{self as replicaset, ReplicaSetController};
+use crate::root_ca::{self, RootCaController};
+use crate::service_account::{self, ServiceAccountController};
+use crate::service_account_token::signer::Signer;
+use crate::service_account_token::{self, TokenController};
+use crate::taint_eviction::{self, TaintEvictionController};
+
+/// What can be set.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Deployments that are worked on at the same time.
+    pub deployment_workers: usize,
+    /// Objects that the garbage collector looks at at the same time.
+    pub garbage_collector_workers: usize,
+    /// Namespaces that are emptied at the same time.
+    pub namespace_workers: usize,
+    /// Replica sets that are worked on at the same time.
+    pub replica_set_workers: usize,
+    /// Token secrets that are worked on at the same time.
+    pub service_account_token_workers: usize,
+    /// How often all nodes are looked at.
+    pub node_monitor_period: Duration,
+    /// How long a node may be silent.
+    pub node_monitor_grace_period: Duration,
+    /// How long a node may be silent that never said anything.
+    pub node_startup_grace_period: Duration,
+    /// Nodes per second that pods may leave, in a zone that is well.
+    pub node_eviction_rate: f64,
+    /// The same in a large zone that is not well; in a small one, none.
+    pub secondary_node_eviction_rate: f64,
+    /// The part of a zone's nodes that are not ready from which on the zone is not well.
+    pub unhealthy_zone_threshold: f64,
+    /// A zone of more nodes is large.
+    pub large_cluster_size_threshold: usize,
+    /// More pods that ended are cleared away; zero is no limit.
+    pub terminated_pod_gc_threshold: usize,
+    /// The certificate authority of the API server, in PEM; without one it is not published.
+    pub root_ca: Option<String>,
+    /// Signs the tokens of service accounts; without one there are none.
+    pub signer: Option<Arc<dyn Signer>>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let nodes = node_lifecycle::Options::default();
+        Self {
+            deployment_workers: 5,
+            garbage_collector_workers: 20,
+            namespace_workers: 10,
+            replica_set_workers: 5,
+            service_account_token_workers: 5,
+            node_monitor_period: nodes.monitor_period,
+            node_monitor_grace_period: nodes.monitor_grace_period,
+            node_startup_grace_period: nodes.startup_grace_period,
+            node_eviction_rate: nodes.eviction_rate,
+            secondary_node_eviction_rate: nodes.secondary_eviction_rate,
+            unhealthy_zone_threshold: nodes.unhealthy_zone_threshold,
+            large_cluster_size_threshold: nodes.large_cluster_size_threshold,
+            terminated_pod_gc_threshold: 12500,
+            root_ca: None,
+            signer: None,
+        }
+    }
+}
+
+impl Settings {
+    fn nodes(&self) -> node_lifecycle::Options {
+        node_lifecycle::Options {
+            monitor_period: self.node_monitor_period,
+            monitor_grace_period: self.node_monitor_grace_period,
+            startup_grace_period: self.node_startup_grace_period,
+            eviction_rate: self.node_eviction_rate,
+            secondary_eviction_rate: self.secondary_node_eviction_rate,
+            unhealthy_zone_threshold: self.unhealthy_zone_threshold,
+            large_cluster_size_threshold: self.large_cluster_size_threshold,
+        }
+    }
+}
+
+/// All feature gates. There is none yet: what is built is on.
+pub const GATES: &[Gate] = &[];
+
+/// All controllers.
+pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
+    Descriptor::new(deployment::NAME, &["deployment"], |context, settings| {
+        let (controller, workers) = (DeploymentController::new(context), settings.deployment_workers);
+        Ok(Started::new(async move { controller.run(workers).await }))
+    }),
+    Descriptor::new(garbage::NAME, &["garbagecollector"], |context, settings| {
+        let (collector, workers) = (GarbageCollector::new(context), settings.garbage_collector_workers);
+        let shown = collector.clone();
+        Ok(Started::new(async move { collector.run(workers).await }).debug(move |path| shown.debug(path)))
+    }),
+    Descriptor::new(namespace::NAME, &["namespace"], |context, settings| {
+        let (controller, workers) = (NamespaceController::new(context), settings.namespace_workers);
+        Ok(Started::new(async move { controller.run(workers).await }))
+    }),
+    Descriptor::new(node_lifecycle::NAME, &["nodelifecycle"], |context, settings| {
+        let controller = NodeLifecycleController::new(context, settings.nodes());
+        Ok(Started::new(async move { controller.run().await }))
+    }),
+    Descriptor::new(pod_gc::NAME, &["podgc"], |context, settings| {
+        let controller = PodGcController::new(context, settings.terminated_pod_gc_threshold);
+        Ok(Started::new(async move { controller.run().await }))
+    }),
+    Descriptor::new(replicaset::NAME, &["replicaset"], |context, settings| {
+        let (controller, workers) = (ReplicaSetController::new(context), settings.replica_set_workers);
+        Ok(Started::new(async move { controller.run(workers).await }))
+    }),
+    Descriptor::new(root_ca::NAME, &["root-ca-cert-publisher"], |context, settings| {
+        let Some(root_ca) = settings.root_ca.clone() else {
+            tracing::warn!(controller = root_ca::NAME, "there is no certificate authority to publish");
+            return Ok(Started::new(pending()));
+        };
+        let controller = RootCaController::new(context, root_ca);
+        Ok(Started::new(async move { controller.run().await }))
+    }),
+    Descriptor::new(service_account::NAME, &["serviceaccount"], |context, _| {
+        let controller = ServiceAccountController::new(context);
+        Ok(Started::new(async move { controller.run().await }))
+    }),
+    Descriptor {
+        special_handling: true,
+        ..Descriptor::new(service_account_token::NAME, &["serviceaccount-token"], |context, settings| {
+            let Some(signer) = settings.signer.clone() else {
+                tracing::warn!(controller = service_account_token::NAME, "there is no key to sign tokens with");
+                return Ok(Started::new(pending()));
+            };
+            let controller = TokenController::new(context, signer, settings.root_ca.clone());
+            let workers = settings.service_account_token_workers;
+            Ok(Started::new(async move { controller.run(workers).await }))
+        })
+    },
+    Descriptor::new(taint_eviction::NAME, &[], |context, _| {
+        let controller = TaintEvictionController::new(context);
+        Ok(Started::new(async move { controller.run().await }))
+    }),
+];

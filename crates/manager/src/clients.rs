@@ -1,0 +1,125 @@
+//! One client per controller: its own name in every request, its own token where service accounts are on, and one rate limit
+//! for all.
+
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use kube::client::ClientBuilder;
+use kube::config::AuthInfo;
+use kube::{Client, Config};
+
+use crate::fence::Fence;
+use crate::rate::{Limit, RateLimitLayer, RateLimiter};
+
+mod token;
+
+use token::{Token, TokenLayer};
+
+/// Where the accounts of controllers are.
+const NAMESPACE: &str = "kube-system";
+
+/// Makes clients. Clones share the rate limit.
+#[derive(Clone)]
+pub struct Clients {
+    source: Source,
+    limiter: RateLimiter,
+    fence: Fence,
+    accounts: bool,
+}
+
+type Make = dyn Fn(&str, &Fence) -> Client + Send + Sync;
+
+#[derive(Clone)]
+enum Source {
+    /// A server on the network, and the program's name.
+    Server(Box<Config>, String),
+    /// A server in this process, which knows its callers by name.
+    Given(Arc<Make>),
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The name cannot be in a request.
+    #[error("{name:?} cannot be the name of a client")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The configuration cannot be used.
+    #[error("use the configuration of the client")]
+    Config(#[source] Box<kube::Error>),
+}
+
+impl Clients {
+    /// Clients of a server on the network. With `accounts`, each controller is the service account of its name in
+    /// `kube-system` instead of having the program's rights.
+    #[must_use]
+    pub fn of_server(config: Config, program: &str, limit: Limit, accounts: bool) -> Self {
+        let source = Source::Server(Box::new(config), program.to_owned());
+        Self { source, limiter: RateLimiter::new(limit), fence: Fence::default(), accounts }
+    }
+
+    /// Clients as somebody else makes them, such as for a server in this process. They have no limit, and stay within the
+    /// fence that they are given.
+    pub fn given(make: impl Fn(&str, &Fence) -> Client + Send + Sync + 'static) -> Self {
+        let unlimited = RateLimiter::new(Limit { qps: 0.0, burst: 0 });
+        Self { source: Source::Given(Arc::new(make)), limiter: unlimited, fence: Fence::default(), accounts: false }
+    }
+
+    /// The same clients within another fence: each lease has its own.
+    #[must_use]
+    pub(crate) fn within(&self, fence: Fence) -> Self {
+        Self { fence, ..self.clone() }
+    }
+
+    /// The limit that all clients share; it can be changed at any time.
+    #[must_use]
+    pub fn limiter(&self) -> &RateLimiter {
+        &self.limiter
+    }
+
+    /// A client with the program's own rights.
+    ///
+    /// # Errors
+    /// When it cannot be made from the configuration.
+    pub fn privileged(&self, name: &str) -> Result<Client, ClientError> {
+        match &self.source {
+            Source::Given(make) => Ok(make(name, &self.fence)),
+            Source::Server(config, program) => {
+                let config = named((**config).clone(), program, name)?;
+                let builder = ClientBuilder::try_from(config).map_err(wrong)?;
+                Ok(builder.with_layer(&self.fence).with_layer(&RateLimitLayer(self.limiter.clone())).build())
+            }
+        }
+    }
+
+    /// The client of a controller: with its own rights if service accounts are on.
+    ///
+    /// # Errors
+    /// When it cannot be made from the configuration.
+    pub fn controller(&self, name: &str) -> Result<Client, ClientError> {
+        let (true, Source::Server(config, program)) = (self.accounts, &self.source) else {
+            return self.privileged(name);
+        };
+        let token = Token::new(self.privileged(&format!("{name}-token"))?, NAMESPACE, name);
+        let mut config = named((**config).clone(), program, name)?;
+        config.auth_info = AuthInfo::default();
+        let builder = ClientBuilder::try_from(config).map_err(wrong)?;
+        let builder = builder.with_layer(&TokenLayer(token)).with_layer(&self.fence);
+        Ok(builder.with_layer(&RateLimitLayer(self.limiter.clone())).build())
+    }
+}
+
+fn wrong(error: kube::Error) -> ClientError {
+    ClientError::Config(Box::new(error))
+}
+
+/// As Kubernetes' own programs name themselves: the program, and what in it asks.
+fn named(mut config: Config, program: &str, name: &str) -> Result<Config, ClientError> {
+    let agent = format!("{program}/{} (linux/{}) orlop/{name}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let value = HeaderValue::from_str(&agent).map_err(|_| ClientError::Name { name: name.to_owned() })?;
+    config.headers.push((USER_AGENT, value));
+    Ok(config)
+}

@@ -1,0 +1,174 @@
+//! What a controller manager shows on the network: health, metrics, configuration, and what its controllers tell of
+//! themselves. Behind TLS, and all but health only for whom the API server lets see it.
+//!
+//! ```text
+//! TCP ──▶ TLS ──▶ GET or HEAD? ──▶ guard: always allowed, or who asks and may they? ──▶ pages
+//!          │                         │
+//!    files, looked at          TokenReview, SubjectAccessReview
+//!    again as they change      (kept for ten seconds)
+//! ```
+//!
+//! It reads the certificate's files and asks the API server for reviews; it writes nothing but a self-signed pair where
+//! there is none. Absent on purpose: profiling pages, changing the log level, plain HTTP, certificates by server name,
+//! impersonation, and the request-header headers of an aggregating proxy.
+
+mod answer;
+mod cache;
+mod certificates;
+mod connection;
+mod guard;
+mod health;
+mod pages;
+mod reviews;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{sleep, timeout};
+
+use crate::context::Now;
+use certificates::Certificates;
+use guard::{AlwaysAllowed, Guard};
+use reviews::Reviews;
+
+pub use certificates::{CertificateError, CertificateSource};
+pub use guard::PathError;
+pub use pages::Pages;
+
+/// Paths that need no permission unless told otherwise: who probes a process has no token.
+pub const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+
+/// Connections at the same time; the next ones wait to be accepted. Scrapers, probes and people are few.
+const MOST_CONNECTIONS: usize = 512;
+/// Requests that are running when told to stop have this long to end.
+const SLOWEST_END: Duration = Duration::from_secs(5);
+
+/// Where and to whom pages are shown.
+pub struct Serving {
+    /// Where to listen; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// The server's certificate.
+    pub certificate: CertificateSource,
+    /// Certificates of clients that one of these authorities signed tell who asks: CN is the user, each O a group.
+    pub client_ca: Option<PathBuf>,
+    /// Paths that everybody sees; a `*` at the end is any rest.
+    pub always_allow_paths: Vec<String>,
+    /// Asks who has a token and who may see what. Without it tokens are unknown, and nobody sees more than the paths
+    /// that are always allowed, except members of `system:masters` by their certificate.
+    pub reviews: Option<Client>,
+    /// The time, for a certificate that is made.
+    pub now: Now,
+}
+
+/// Why pages cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// The address.
+    #[error("listen on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A path that is always allowed.
+    #[error("read the paths that are always allowed")]
+    Path(#[from] PathError),
+    /// The certificate.
+    #[error("prepare the certificate")]
+    Certificate(#[from] CertificateError),
+}
+
+impl Serving {
+    /// Listens; connections wait until it runs.
+    ///
+    /// # Errors
+    /// When the address is taken, a path is wrong or the certificate cannot be used.
+    pub async fn bind(self, pages: Pages) -> Result<Listening, ServingError> {
+        let Self { address, certificate, client_ca, always_allow_paths, reviews, now } = self;
+        let open = AlwaysAllowed::parse(always_allow_paths.iter().map(String::as_str))?;
+        let failed = |source| ServingError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let files = certificate.files(pages.name(), address.ip(), now())?;
+        let certificates = Certificates::load(files, client_ca)?;
+        let guard = Guard::new(open, reviews.map(Reviews::new));
+        Ok(Listening { listener, address, shared: Arc::new(Shared { pages, certificates, guard }) })
+    }
+}
+
+/// What all connections share.
+struct Shared {
+    pages: Pages,
+    certificates: Certificates,
+    guard: Guard,
+}
+
+/// Listens and does not answer yet.
+pub struct Listening {
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl Listening {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until `stop` resolves, then lets running requests end.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { listener, address: _, shared } = self;
+        let (stopping, stopped) = watch::channel(false);
+        let mut connections = JoinSet::new();
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            // To stop comes first; then ended connections, so that their places are free.
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(ended) = connections.join_next() => tell(ended),
+                accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(accepted_stream(stream, shared.clone(), stopped.clone()));
+                    }
+                    Err(error) => {
+                        // Out of file descriptors, most likely: those in use must end first.
+                        tracing::warn!(%error, "a connection was not accepted");
+                        sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        stopping.send_replace(true);
+        let ended = async {
+            while let Some(ended) = connections.join_next().await {
+                tell(ended);
+            }
+        };
+        // Whoever is left after this long is cut with the set of connections.
+        drop(timeout(SLOWEST_END, ended).await);
+    }
+}
+
+async fn accepted_stream(stream: TcpStream, shared: Arc<Shared>, stopped: watch::Receiver<bool>) {
+    // Answers are small and complete; waiting for more of them only adds latency.
+    drop(stream.set_nodelay(true));
+    connection::serve(stream, shared, stopped).await;
+}
+
+/// A connection that panicked takes only itself down.
+fn tell(ended: Result<(), JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a connection failed");
+    }
+}

@@ -1,0 +1,254 @@
+//! What programs of controllers have in common: how they reach the API server, how they are elected, what they show.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use manager::clients::Clients;
+use manager::context::Chance;
+use manager::descriptor::{Descriptor, Selection};
+use manager::frame::{Leading, Program};
+use manager::gates::Gates;
+use manager::leader::Durations;
+use manager::migration::Migration;
+use manager::rate::Limit;
+use manager::serving::{CertificateSource, Listening, Pages, Serving};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cluster::{Cluster, clock};
+
+/// Flags of every program.
+#[derive(clap::Args)]
+#[group(id = "program")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    election: ElectionArguments,
+    #[command(flatten)]
+    serving: ServingArguments,
+    /// Requests per second to the API server, in the long run; 0 is no limit.
+    #[arg(long, default_value_t = 50.0, env = "ORLOP_KUBE_API_QPS")]
+    kube_api_qps: f64,
+    /// Requests to the API server at once.
+    #[arg(long, default_value_t = 100, env = "ORLOP_KUBE_API_BURST")]
+    kube_api_burst: u32,
+}
+
+/// How a program is elected.
+#[derive(clap::Args)]
+#[group(id = "election")]
+struct ElectionArguments {
+    /// Whether to wait for the lease: needed where more than one of these may run.
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, env = "ORLOP_LEADER_ELECT")]
+    leader_elect: bool,
+    /// After how long a lease that is not renewed is free.
+    #[arg(long, default_value = "15s", value_parser = duration, env = "ORLOP_LEADER_ELECT_LEASE_DURATION")]
+    leader_elect_lease_duration: Duration,
+    /// After how long a leader that cannot renew gives up.
+    #[arg(long, default_value = "10s", value_parser = duration, env = "ORLOP_LEADER_ELECT_RENEW_DEADLINE")]
+    leader_elect_renew_deadline: Duration,
+    /// How long between two attempts.
+    #[arg(long, default_value = "2s", value_parser = duration, env = "ORLOP_LEADER_ELECT_RETRY_PERIOD")]
+    leader_elect_retry_period: Duration,
+    /// The lease; by default it has the program's name.
+    #[arg(long, value_name = "NAME", env = "ORLOP_LEADER_ELECT_RESOURCE_NAME")]
+    leader_elect_resource_name: Option<String>,
+    /// The lease's namespace.
+    #[arg(long, value_name = "NAME", default_value = "kube-system", env = "ORLOP_LEADER_ELECT_RESOURCE_NAMESPACE")]
+    leader_elect_resource_namespace: String,
+}
+
+/// What a program shows, and to whom.
+#[derive(clap::Args)]
+#[group(id = "serving")]
+struct ServingArguments {
+    /// The address for health, metrics and configuration.
+    #[arg(long, default_value = "0.0.0.0", env = "ORLOP_BIND_ADDRESS")]
+    bind_address: IpAddr,
+    /// Its port; 0 shows nothing. By default the port that Kubernetes' own program has.
+    #[arg(long, env = "ORLOP_SECURE_PORT")]
+    secure_port: Option<u16>,
+    /// The certificate; read again when it changes.
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file", env = "ORLOP_TLS_CERT_FILE")]
+    tls_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file", env = "ORLOP_TLS_PRIVATE_KEY_FILE")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Where a certificate is, or is made, if none is named; by default it is made anew for each run.
+    #[arg(long, value_name = "DIR", env = "ORLOP_CERT_DIR")]
+    cert_dir: Option<PathBuf>,
+    /// Authorities of clients' certificates.
+    #[arg(long, value_name = "FILE", env = "ORLOP_CLIENT_CA_FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Paths that everybody may see; a * at the end is any rest.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "/healthz,/readyz,/livez",
+        env = "ORLOP_AUTHORIZATION_ALWAYS_ALLOW_PATHS"
+    )]
+    authorization_always_allow_paths: Vec<String>,
+}
+
+/// A program that is ready to run.
+pub(crate) struct Plan<S: 'static> {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// The port of Kubernetes' own program of that name.
+    pub(crate) port: u16,
+    pub(crate) descriptors: &'static [Descriptor<S>],
+    pub(crate) settings: S,
+    pub(crate) selection: Selection,
+    pub(crate) gates: Gates,
+    pub(crate) start_interval: Duration,
+    pub(crate) accounts: bool,
+    pub(crate) migration: Option<Migration>,
+    /// What `/configz` shows, by group.
+    pub(crate) configuration: (&'static str, serde_json::Value),
+}
+
+/// A duration as Kubernetes' flags have it.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let duration = api::duration::Duration::from_str(text).map_err(|error| error.to_string())?;
+    duration.to_std().ok_or_else(|| format!("{text:?} is negative"))
+}
+
+/// Runs a program until a signal asks for its end.
+pub(crate) fn run<S: Send + Sync + 'static>(arguments: Arguments, plan: Plan<S>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(serve_and_run(arguments, plan))
+}
+
+async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Plan<S>) -> anyhow::Result<()> {
+    let Arguments { cluster, election, serving, kube_api_qps, kube_api_burst } = arguments;
+    let Plan {
+        name,
+        port,
+        descriptors,
+        settings,
+        selection,
+        gates,
+        start_interval,
+        accounts,
+        migration,
+        configuration,
+    } = plan;
+    let leading = election.leading(name, migration)?;
+    let limit = Limit { qps: kube_api_qps, burst: kube_api_burst };
+    let clients = Clients::of_server(cluster.config().await?, name, limit, accounts);
+    let pages = Pages::new(name);
+    let (group, shown) = configuration;
+    pages.configz(group, shown);
+    let stop = stop_signal()?;
+    let made = tempfile::tempdir().context("make a folder for certificates")?;
+    let listening = serving.listen(port, name, made.path().to_owned(), &clients, &pages).await?;
+    let (program_ended, mut ended) = watch::channel(());
+    let served = async {
+        match listening {
+            Some(listening) => listening.run(async move { drop(ended.changed().await) }).await,
+            None => drop(ended.changed().await),
+        }
+    };
+    let now = clock();
+    let chance = Chance::of_the_machine();
+    let program =
+        Program { name, descriptors, settings, selection, gates, clients, leading, start_interval, pages, now, chance };
+    let run = async {
+        let result = program.run(stop).await;
+        program_ended.send_replace(());
+        result
+    };
+    let ((), result) = tokio::join!(served, run);
+    result.context(name)
+}
+
+/// Resolves with the first SIGTERM or Ctrl-C.
+fn stop_signal() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    Ok(async move {
+        tokio::select! {
+            biased;
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+impl ElectionArguments {
+    fn leading(self, program: &str, migration: Option<Migration>) -> anyhow::Result<Option<Leading>> {
+        let Self {
+            leader_elect,
+            leader_elect_lease_duration: lease,
+            leader_elect_renew_deadline: renew_deadline,
+            leader_elect_retry_period: retry,
+            leader_elect_resource_name,
+            leader_elect_resource_namespace: namespace,
+        } = self;
+        if !leader_elect {
+            if migration.is_some() {
+                bail!("leader migration needs --leader-elect");
+            }
+            return Ok(None);
+        }
+        if renew_deadline >= lease || retry >= renew_deadline {
+            bail!("the lease must last longer than the renew deadline, and that longer than the retry period");
+        }
+        if lease.as_secs() == 0 || lease.subsec_nanos() != 0 {
+            bail!("the lease must last whole seconds");
+        }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let uuid = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("make an identity")?;
+        Ok(Some(Leading {
+            namespace,
+            lease: leader_elect_resource_name.unwrap_or_else(|| program.to_owned()),
+            identity: format!("{host}_{}", uuid.trim()),
+            durations: Durations { lease, renew_deadline, retry },
+            migration,
+        }))
+    }
+}
+
+impl ServingArguments {
+    async fn listen(
+        self,
+        default_port: u16,
+        name: &str,
+        made: PathBuf,
+        clients: &Clients,
+        pages: &Pages,
+    ) -> anyhow::Result<Option<Listening>> {
+        let Self {
+            bind_address,
+            secure_port,
+            tls_cert_file,
+            tls_private_key_file,
+            cert_dir,
+            client_ca_file,
+            authorization_always_allow_paths,
+        } = self;
+        let port = secure_port.unwrap_or(default_port);
+        if port == 0 {
+            return Ok(None);
+        }
+        let certificate = match (tls_cert_file, tls_private_key_file) {
+            (Some(certificate), Some(key)) => CertificateSource::Files { certificate, key },
+            _ => CertificateSource::Folder(cert_dir.unwrap_or(made)),
+        };
+        let serving = Serving {
+            address: SocketAddr::new(bind_address, port),
+            certificate,
+            client_ca: client_ca_file,
+            always_allow_paths: authorization_always_allow_paths,
+            reviews: Some(clients.privileged("authorization").context("make a client")?),
+            now: clock(),
+        };
+        let listening = serving.bind(pages.clone()).await.with_context(|| format!("show the health of {name}"))?;
+        tracing::info!(address = %listening.address(), "listening");
+        Ok(Some(listening))
+    }
+}

@@ -1,0 +1,144 @@
+//! A whole control plane in one thread, on a clock that only moves when everybody waits, with faults by seed.
+//!
+//! ```text
+//! user ─────────────────────────┐
+//! controller-manager, two ──┐   ▼
+//! scheduler, two ───────────┼─ wire ──▶ API server (memory) ──▶ witness: what must hold, after every event
+//! hollow nodes ─────────────┘   │
+//!                               └─ delays, refusals, lost requests and answers, cut watches, partitions, crashes
+//! ```
+//! Guarantees: the same seed gives the same requests in the same order, to the last byte of the log.
+//! Absent on purpose: any knowledge of one controller's inside; what is checked is what a user could see.
+
+mod chance;
+mod log;
+mod process;
+mod scenario;
+mod settled;
+mod wire;
+mod witness;
+mod world;
+
+use std::sync::Arc;
+
+use kube_controllers::table::{DESCRIPTORS, Settings};
+use manager::descriptor::Descriptor;
+
+pub use log::{Entry, Log};
+
+/// What is simulated.
+#[derive(Clone)]
+pub struct Options {
+    /// All chance comes from it.
+    pub seed: u64,
+    /// The controllers; a test replaces one by a broken one.
+    pub controllers: &'static [Descriptor<Settings>],
+    /// What is set about them.
+    pub settings: Settings,
+    /// Whether to keep what controllers log, too: slower, for a seed that fails.
+    pub trace: bool,
+}
+
+impl Options {
+    /// All controllers as they are.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        Self { seed, controllers: DESCRIPTORS, settings: process::settings(), trace: false }
+    }
+}
+
+/// What must hold and did not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("after {at} s: {what}")]
+pub struct Violation {
+    /// Seconds since the start.
+    pub at: Seconds,
+    /// What it was.
+    pub what: String,
+}
+
+/// Seconds of simulated time, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seconds(pub u64);
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What did not hold, if anything.
+    pub violation: Option<Violation>,
+    /// All requests, in the order of their answers.
+    pub log: Log,
+    /// How long it took by the simulated clock.
+    pub lasted: Seconds,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// When the simulation itself cannot run: the runtime or the server does not start.
+pub fn run(options: &Options) -> Result<Outcome, SimulationError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .map_err(SimulationError::Runtime)?;
+    let world = Arc::new(world::World::new(options.seed));
+    let _collector = options.trace.then(|| log::collect(&world));
+    let violation = runtime.block_on(scenario::play(options, &world))?.or_else(|| world.violation());
+    let lasted = runtime.block_on(async { world.now() });
+    Ok(Outcome { violation, log: world.take_log(), lasted })
+}
+
+/// Why there is no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulationError {
+    /// No runtime.
+    #[error("start the runtime")]
+    Runtime(#[source] std::io::Error),
+    /// No server.
+    #[error("start the server")]
+    Server(#[from] apiserver::OpenError),
+    /// The user, who meets no faults, was refused.
+    #[error("the user's request")]
+    User(#[from] kube::Error),
+}
+
+/// Runs a seed twice and compares: the same seed must give the same requests.
+///
+/// # Errors
+/// A text for people, with the trace and how to repeat it, when something did not hold.
+pub fn check(options: &Options) -> Result<Outcome, String> {
+    let first = run(options).map_err(|error| format!("seed {}: {error}", options.seed))?;
+    if let Some(violation) = &first.violation {
+        return Err(report(options, violation));
+    }
+    let second = run(options).map_err(|error| format!("seed {}: {error}", options.seed))?;
+    match first.log.first_difference(&second.log) {
+        None => Ok(first),
+        Some((index, one, other)) => {
+            Err(format!("seed {} is not repeatable: request {index} was\n  {one}\nand then\n  {other}", options.seed))
+        }
+    }
+}
+
+/// Repeats the run with all that was logged, and tells the end of it.
+fn report(options: &Options, violation: &Violation) -> String {
+    let traced = Options { trace: true, ..options.clone() };
+    let lines = run(&traced).map(|outcome| outcome.log.lines()).unwrap_or_default();
+    // The end tells the most; all of it would hide it.
+    let skipped = lines.len().saturating_sub(MOST_LINES);
+    let shown = lines.iter().skip(skipped).fold(String::new(), |text, line| text + "  " + line + "\n");
+    format!(
+        "seed {seed}, {violation}\nrequests and decisions before that ({skipped} left out):\n{shown}\
+         repeat it with ORLOP_SIM_SEED={seed} cargo test -p simulation",
+        seed = options.seed,
+    )
+}
+
+const MOST_LINES: usize = 300;

@@ -1,0 +1,144 @@
+//! What the user does, what happens to the processes meanwhile, and the calm after it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::{ApiServer, Clock, Place};
+use jiff::Timestamp;
+use tokio::time::sleep;
+
+use crate::chance::Chance;
+use crate::process::{PROCESSES, Process};
+use crate::witness::Witness;
+use crate::world::World;
+use crate::{Options, SimulationError, Violation, settled, wire};
+
+mod user;
+
+use user::User;
+
+/// Nobody writes for this long: then it has settled.
+const REST: Duration = Duration::from_secs(90);
+/// Longer than any timeout and any back-off that a controller has.
+const LATEST_REST: Duration = Duration::from_secs(45 * 60);
+
+pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Option<Violation>, SimulationError> {
+    world.now();
+    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+    let server = ApiServer::builder(Place::Memory).clock(clock).seed(options.seed).start().await?;
+    let client = wire::direct(&server);
+    let witness = Witness::default();
+    witness.start(&client);
+    let mut play = Play {
+        options,
+        world,
+        processes: PROCESSES.map(|(name, role)| Process::new(name, role)),
+        user: User::new(client.clone(), witness.clone(), options.seed),
+        server,
+        witness,
+        chance: Chance::new(options.seed, 2),
+    };
+    play.storm().await?;
+    if world.violation().is_some() {
+        return Ok(None);
+    }
+    play.calm().await?;
+    if world.violation().is_none() {
+        settled::check(&client, world).await?;
+    }
+    Ok(None)
+}
+
+struct Play<'a> {
+    options: &'a Options,
+    world: &'a Arc<World>,
+    server: ApiServer,
+    processes: [Process; PROCESSES.len()],
+    user: User,
+    witness: Witness,
+    chance: Chance,
+}
+
+impl Play<'_> {
+    /// The user works while everything goes wrong.
+    async fn storm(&mut self) -> Result<(), SimulationError> {
+        self.user.begin().await?;
+        self.keep_up(1000);
+        let steps = 15 + self.chance.below(25);
+        for _ in 0..steps {
+            let pause = self.chance.between(Duration::from_millis(1), Duration::from_secs(6));
+            self.pass(pause).await;
+            if self.world.violation().is_some() {
+                return Ok(());
+            }
+            match self.chance.below(10) {
+                0 | 1 => self.crash(),
+                2 => self.cut_off(),
+                _ => {
+                    let what = self.user.act().await?;
+                    self.world.note(format!("the user: {what}"));
+                }
+            }
+            self.keep_up(500);
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more: all comes to rest.
+    async fn calm(&mut self) -> Result<(), SimulationError> {
+        self.world.calm();
+        self.user.let_go().await?;
+        self.world.note("calm".to_owned());
+        self.world.written("the user".to_owned());
+        let mut waited = Duration::ZERO;
+        loop {
+            self.keep_up(1000);
+            let step = Duration::from_secs(5);
+            self.pass(step).await;
+            waited += step;
+            let (ago, what) = self.world.last_write();
+            if self.world.violation().is_some() || ago >= REST {
+                return Ok(());
+            }
+            if waited > LATEST_REST {
+                self.world.violated(format!("somebody writes for ever; last {what}"));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Time passes, and the witness looks at every second of it.
+    async fn pass(&self, time: Duration) {
+        let mut left = time;
+        while !left.is_zero() {
+            let step = left.min(Duration::from_secs(1));
+            sleep(step).await;
+            left -= step;
+            self.witness.look(self.world);
+        }
+    }
+
+    /// Starts again what has ended, at once or later.
+    fn keep_up(&mut self, permille: u32) {
+        for process in &mut self.processes {
+            if !process.is_running() && self.chance.permille(permille) {
+                process.start(self.options, &self.server, self.world);
+            }
+        }
+    }
+
+    fn crash(&mut self) {
+        let index = self.chance.below(PROCESSES.len().try_into().unwrap_or(u32::MAX));
+        if let Some(process) = self.processes.get_mut(usize::try_from(index).unwrap_or(0)) {
+            process.crash(self.world);
+        }
+    }
+
+    fn cut_off(&mut self) {
+        let lasts = self.chance.between(Duration::from_secs(1), Duration::from_secs(40));
+        if let Some(process) = self.chance.one_of(&self.processes) {
+            self.world.note(format!("{} reaches nobody for {} s", process.identity(), lasts.as_secs()));
+            self.world.cut_off(&process.identity(), lasts);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! What all parts of a run share: the clock, the log, the faults that are on, and what did not hold.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep_until};
+
+use crate::chance::Chance;
+use crate::log::{Entry, Log};
+use crate::{Seconds, Violation};
+
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    started: Option<Instant>,
+    log: Log,
+    faults: Faults,
+    chance: Chance,
+    /// Until when a process reaches nobody.
+    cut_off: BTreeMap<String, Instant>,
+    /// Who holds which lease.
+    leaders: BTreeMap<String, String>,
+    /// When something other than a lease or an event was last written.
+    last_write: Option<(Instant, String)>,
+    violation: Option<Violation>,
+}
+
+/// How often what goes wrong, of a thousand requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) delayed: u32,
+    pub(crate) refused: u32,
+    pub(crate) conflicts: u32,
+    pub(crate) lost_requests: u32,
+    pub(crate) lost_answers: u32,
+    pub(crate) cut_watches: u32,
+}
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Refused(u16),
+    LostRequest,
+    LostAnswer,
+    /// A watch that ends after so long.
+    Cut(Duration),
+}
+
+impl Faults {
+    /// Each seed has its own weather: some faults often, some never.
+    fn of(chance: &mut Chance) -> Self {
+        let mut often = || chance.one_of(&[0, 5, 20, 60, 150]).copied().unwrap_or(0);
+        Self {
+            delayed: often(),
+            refused: often(),
+            conflicts: often(),
+            lost_requests: often(),
+            lost_answers: often(),
+            cut_watches: often() * 3,
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed, 1);
+        let faults = Faults::of(&mut chance);
+        let state = State {
+            started: None,
+            log: Log::default(),
+            faults,
+            chance,
+            cut_off: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            last_write: None,
+            violation: None,
+        };
+        Self { seed, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The clock starts with the first look at it.
+    pub(crate) fn now(&self) -> Seconds {
+        let mut state = self.state();
+        let started = *state.started.get_or_insert_with(Instant::now);
+        Seconds(u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn time(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + Duration::from_millis(self.now().0)
+    }
+
+    pub(crate) fn note(&self, text: String) {
+        let at = self.now();
+        self.state().log.0.push(Entry::Note { at, text });
+    }
+
+    pub(crate) fn answered(&self, who: &str, method: &str, path: &str, outcome: String) {
+        let at = self.now();
+        let entry =
+            Entry::Request { at, who: who.to_owned(), method: method.to_owned(), path: path.to_owned(), outcome };
+        self.state().log.0.push(entry);
+    }
+
+    pub(crate) fn take_log(&self) -> Log {
+        std::mem::take(&mut self.state().log)
+    }
+
+    /// Something did not hold; the first time counts.
+    pub(crate) fn violated(&self, what: String) {
+        let at = self.now();
+        self.note(format!("VIOLATED: {what}"));
+        self.state().violation.get_or_insert(Violation { at, what });
+    }
+
+    pub(crate) fn violation(&self) -> Option<Violation> {
+        self.state().violation.clone()
+    }
+
+    /// From now on nothing goes wrong any more.
+    pub(crate) fn calm(&self) {
+        let mut state = self.state();
+        state.faults = Faults::default();
+        state.cut_off.clear();
+    }
+
+    /// What happens to a request: how long it is on its way, and what becomes of it.
+    pub(crate) fn draw(&self, is_write: bool, is_create: bool, is_watch: bool) -> (Duration, Option<Fault>) {
+        let mut state = self.state();
+        let State { faults, chance, .. } = &mut *state;
+        let delay = if chance.permille(faults.delayed) {
+            // Now and then long enough to lose a lease.
+            let most = if chance.permille(30) { 30_000 } else { 2_000 };
+            chance.between(Duration::from_millis(1), Duration::from_millis(most))
+        } else {
+            Duration::ZERO
+        };
+        let fault = if is_watch {
+            chance.permille(faults.cut_watches).then(|| {
+                match chance.below(4) {
+                    // Its place in history is gone.
+                    0 => Fault::Refused(410),
+                    _ => Fault::Cut(chance.between(Duration::ZERO, Duration::from_secs(20))),
+                }
+            })
+        } else if chance.permille(faults.lost_requests) {
+            Some(Fault::LostRequest)
+        } else if chance.permille(faults.lost_answers) {
+            Some(Fault::LostAnswer)
+        } else if chance.permille(faults.refused) {
+            chance.one_of(&[429, 500, 503, 504]).copied().map(Fault::Refused)
+        } else if is_write && !is_create && chance.permille(faults.conflicts) {
+            Some(Fault::Refused(409))
+        } else {
+            None
+        };
+        (delay, fault)
+    }
+
+    /// A process reaches nobody for a while.
+    pub(crate) fn cut_off(&self, process: &str, lasts: Duration) {
+        self.state().cut_off.insert(process.to_owned(), Instant::now() + lasts);
+    }
+
+    pub(crate) async fn reachable(&self, process: &str) {
+        loop {
+            let until = self.state().cut_off.get(process).copied().filter(|until| *until > Instant::now());
+            match until {
+                None => return,
+                // It may be over sooner: then nothing goes wrong any more.
+                Some(until) => sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await,
+            }
+        }
+    }
+
+    pub(crate) fn leads(&self, lease: &str, holder: &str) {
+        self.state().leaders.insert(lease.to_owned(), holder.to_owned());
+    }
+
+    pub(crate) fn leader(&self, lease: &str) -> String {
+        self.state().leaders.get(lease).cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn written(&self, what: String) {
+        self.state().last_write = Some((Instant::now(), what));
+    }
+
+    /// How long ago something was written, and what.
+    pub(crate) fn last_write(&self) -> (Duration, String) {
+        match &self.state().last_write {
+            Some((at, what)) => (at.elapsed(), what.clone()),
+            None => (Duration::MAX, String::new()),
+        }
+    }
+}
