@@ -9,6 +9,7 @@ use crate::context::{Context, Started};
 pub type Start<S> = fn(&Context, &S) -> Result<Started, Box<dyn Error + Send + Sync>>;
 
 /// What is known of a controller before it starts. `S` are the settings that all controllers of a program share.
+#[derive(Clone)]
 pub struct Descriptor<S> {
     /// Its name, such as `replicaset-controller`.
     pub name: &'static str,

@@ -142,9 +142,15 @@ impl Seen {
     }
 
     fn replica_set(&mut self, object: &DynamicObject) {
-        self.asks_for(object, object.data["spec"]["replicas"].as_i64().unwrap_or(1));
-        if let (Some(uid), Some(deployment)) = (object.uid(), controller(object)) {
-            self.deployment_of.insert(uid, deployment);
+        let replicas = object.data["spec"]["replicas"].as_i64().unwrap_or(1);
+        let uid = object.uid().unwrap_or_default();
+        let is_new = !self.most.contains_key(&uid);
+        self.asks_for(object, replicas);
+        let Some(deployment) = controller(object) else { return };
+        let before = self.deployment_of.insert(uid, deployment.clone());
+        // Who adopts a replica set has its pods as well, and the set goes on until it is told otherwise.
+        if !is_new && before.as_ref() != Some(&deployment) {
+            *self.most.entry(deployment).or_insert(0) += replicas;
         }
     }
 

@@ -42,7 +42,7 @@ async fn a_bound_pod_runs_and_its_namespace_goes_with_it() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(folder.path()).await;
     let _nodes = beside(&server, &["node", "--hollow", "--count", "2"]);
-    let _controllers = beside(&server, &["controller-manager"]);
+    let _controllers = beside(&server, &["controller-manager", "--secure-port", "0"]);
     until(&server, "/api/v1/nodes?watch=1", |frame| frame["object"]["metadata"]["name"] == "hollow-1").await;
     let mut connection = server.connect().await.unwrap();
     let namespaces = "/api/v1/namespaces";
@@ -66,8 +66,8 @@ async fn a_deployment_is_scheduled_rolled_out_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start(folder.path()).await;
     let _nodes = beside(&server, &["node", "--hollow", "--count", "2"]);
-    let _controllers = beside(&server, &["controller-manager", "--leader-elect", "false"]);
-    let _scheduler = beside(&server, &["scheduler"]);
+    let _controllers = beside(&server, &["controller-manager", "--leader-elect", "false", "--secure-port", "0"]);
+    let _scheduler = beside(&server, &["scheduler", "--secure-port", "0"]);
     let mut connection = server.connect().await.unwrap();
     ask(&mut connection, Method::POST, "/api/v1/namespaces", &json!({ "metadata": { "name": "n" } })).await.unwrap();
     let base = "/apis/apps/v1/namespaces/n/deployments";
@@ -114,8 +114,8 @@ async fn an_unknown_controller_is_refused_with_the_known_ones() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_orlop")).args(["controller-manager", "--controllers=*,-foo"]).output();
     let error = String::from_utf8(output.await.unwrap().stderr).unwrap();
-    assert_eq!(
-        error,
-        "orlop: --controllers: there is no controller \"foo\"; there are deployment-controller, namespace-controller, replicaset-controller\n"
-    );
+    let known = "there are deployment-controller, garbage-collector-controller, namespace-controller, node-lifecycle-controller, \
+                 pod-garbage-collector-controller, replicaset-controller, root-ca-certificate-publisher-controller, \
+                 serviceaccount-controller, serviceaccount-token-controller, taint-eviction-controller";
+    assert_eq!(error, format!("orlop: --controllers: there is no controller \"foo\"; {known}\n"));
 }
