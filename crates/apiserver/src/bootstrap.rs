@@ -36,6 +36,7 @@ pub(crate) async fn run(server: &Inner) -> Result<(), OpenError> {
             expect: Expect::Absent,
             put: Some(draft),
             in_living_namespace: false,
+            of_definition: None,
         };
         match server.store.write(write).await {
             Ok(_) | Err(WriteError::Exists) => {}

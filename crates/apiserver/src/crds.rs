@@ -3,6 +3,8 @@
 //! Watches the table of definitions. Owns their `status` (conditions, accepted names) and the clean-up finalizer. Emits
 //! changes of the registry. It never waits: a definition is served within a turn of the event loop of its commit.
 
+pub(crate) mod orphans;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -14,15 +16,15 @@ use serde_json::value::RawValue;
 use crate::meta;
 use crate::registry::{Registry, Resource};
 use crate::server::Inner;
-use crate::store::{Draft, Expect, Key, Object, Write, WriteError};
+use crate::store::{DEFINITIONS, Draft, Expect, Key, Object, Write, WriteError};
 use crate::strategy::{crd, set_condition};
 use crate::verbs::delete_everything;
 
-pub(crate) const TABLE: &str = "customresourcedefinitions.apiextensions.k8s.io";
-
 /// Runs until the server is gone.
 pub(crate) async fn run(server: std::sync::Weak<Inner>) {
-    let Some(mut changes) = server.upgrade().map(|server| server.store.history(&TABLE.into()).follow()) else { return };
+    let Some(mut changes) = server.upgrade().map(|server| server.store.history(&DEFINITIONS.into()).follow()) else {
+        return;
+    };
     loop {
         let Some(server) = server.upgrade() else { return };
         let waiting = pass(&server).await;
@@ -46,7 +48,7 @@ pub(crate) async fn run(server: std::sync::Weak<Inner>) {
 /// Looks at all definitions once. Gives a table that it waits for, if one that goes has objects left.
 async fn pass(server: &Arc<Inner>) -> Option<crate::store::Table> {
     let mut waiting = None;
-    let objects = server.store.snapshot().objects(TABLE);
+    let objects = server.store.snapshot().objects(DEFINITIONS);
     for (key, object) in &objects {
         if Head::read(object.draft.text()).is_some_and(|head| head.is_settled()) {
             continue;
@@ -69,8 +71,11 @@ async fn pass(server: &Arc<Inner>) -> Option<crate::store::Table> {
             tracing::debug!(definition = %key.name, %error, "a definition was not updated");
         }
     }
-    let current = server.store.snapshot().objects(TABLE);
+    let current = server.store.snapshot().objects(DEFINITIONS);
     publish(server, &current);
+    if let Err(error) = orphans::remove(server).await {
+        tracing::warn!(%error, "objects without a definition were not deleted");
+    }
     waiting
 }
 
@@ -189,11 +194,12 @@ async fn write(server: &Inner, key: &Key, object: &Object, put: Option<&Value>) 
     let draft =
         put.map(|value| Draft::new(value, &[])).transpose().map_err(|error| WriteError::Failed(error.to_string()))?;
     let write = Write {
-        table: TABLE.into(),
+        table: DEFINITIONS.into(),
         key: key.clone(),
         expect: Expect::Revision(object.revision),
         put: draft,
         in_living_namespace: false,
+        of_definition: None,
     };
     server.store.write(write).await.map(drop)
 }

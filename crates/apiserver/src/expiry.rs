@@ -31,6 +31,7 @@ pub(crate) async fn run(server: Weak<Inner>) {
                 expect: Expect::Revision(object.revision),
                 put: None,
                 in_living_namespace: false,
+                of_definition: None,
             };
             // One that just happened again stays.
             drop(server.store.write(write).await);

@@ -20,10 +20,11 @@ use crate::request::{Query, Target};
 use crate::server::Inner;
 use crate::status::Status;
 use crate::verbs::{self, Call, Warnings};
-use pages::{missing, page, written};
+use pages::{page, written};
 
 pub(crate) use delegated::Delegated;
 pub use delegated::{Delegate, RequestBody};
+pub(crate) use pages::missing;
 
 /// A request's body may have this many bytes.
 const MOST_BYTES: usize = 3 << 20;
@@ -79,7 +80,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let identity = request.extensions().get::<Identity>().cloned().unwrap_or_else(Identity::anonymous);
+    let identity = identify(&request)?;
     let path = request.uri().path().to_owned();
     if let Some(delegated) = delegate(server, &path) {
         authorize(server, &identity, &path, request.method())?;
@@ -97,6 +98,19 @@ where
             Ok(page(server, &path, &request)?)
         }
     }
+}
+
+/// Who asks. Nobody has a token yet: who shows one is not taken for someone without.
+fn identify<B>(request: &Request<B>) -> Result<Identity, Status> {
+    if let Some(known) = request.extensions().get::<Identity>() {
+        return Ok(known.clone());
+    }
+    let proof = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let bearer = |(kind, token): (&str, &str)| kind.eq_ignore_ascii_case("bearer") && !token.trim().is_empty();
+    if proof.trim().split_once(' ').is_some_and(bearer) {
+        return Err(Status::unauthorized());
+    }
+    Ok(Identity::anonymous())
 }
 
 /// Whoever answers for a path below a group of its own.

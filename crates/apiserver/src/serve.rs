@@ -1,24 +1,27 @@
 //! The server on the network: TLS, client certificates, and clients that are slow, silent or too many.
 
 mod guard;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
@@ -29,7 +32,7 @@ use crate::identity::Identity;
 use guard::Guarded;
 
 /// Connections at the same time; the next ones wait to be accepted.
-const MOST_CONNECTIONS: usize = 4096;
+const MOST_CONNECTIONS: u32 = 4096;
 /// A client that does not finish its handshake or its headers in this time is cut.
 const SLOWEST_START: Duration = Duration::from_secs(10);
 /// Requests that are running when the server is told to stop have this long to end.
@@ -106,8 +109,8 @@ impl Listening {
 
     /// Serves until `stop` resolves, then lets running requests end. Watches are cut.
     pub async fn run(self, server: ApiServer, stop: impl Future<Output = ()>) {
-        let graceful = GracefulShutdown::new();
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
+        let (stopping, stopped) = watch::channel(false);
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = async {
@@ -129,46 +132,86 @@ impl Listening {
                     None => break,
                 },
             };
-            let (tls, server, watcher) = (self.tls.clone(), server.clone(), graceful.watcher());
+            let (tls, server, stopped) = (self.tls.clone(), server.clone(), stopped.clone());
             tokio::spawn(async move {
-                connection(stream, tls, server, watcher).await;
+                // Answers are small and complete; waiting for more of them only adds latency.
+                drop(stream.set_nodelay(true));
+                connection(stream, tls, server, stopped).await;
                 drop(place);
             });
         }
-        // Watches do not end by themselves; whoever is left after this long is cut with the process.
-        drop(timeout(SLOWEST_END, graceful.shutdown()).await);
+        stopping.send_replace(true);
+        // All places are free when all connections have ended. Watches do not end by themselves; whoever is left after
+        // this long is cut with the process.
+        drop(timeout(SLOWEST_END, places.acquire_many(MOST_CONNECTIONS)).await);
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    tls: TlsAcceptor,
-    server: ApiServer,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    // Answers are small and complete; waiting for more of them only adds latency.
-    drop(stream.set_nodelay(true));
+/// Serves one connection until either side ends it.
+async fn connection<S>(stream: S, tls: TlsAcceptor, server: ApiServer, stopped: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let Ok(Ok(stream)) = timeout(SLOWEST_START, tls.accept(Guarded::new(stream))).await else { return };
     let (_, session) = stream.get_ref();
+    let http2 = session.alpn_protocol() == Some(b"h2");
     let identity = session.peer_certificates().and_then(|chain| chain.first()).and_then(|first| identify(first));
+    let asked = Arc::new(Notify::new());
+    let told = asked.clone();
     let service = server.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+        told.notify_one();
         if let Some(identity) = &identity {
             request.extensions_mut().insert(identity.clone());
         }
         request
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(SLOWEST_START);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(250)
-        .keep_alive_interval(Duration::from_secs(30))
-        .keep_alive_timeout(Duration::from_secs(30));
-    let serving =
-        builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service)).into_owned();
-    if let Err(error) = watcher.watch(serving).await {
-        tracing::debug!(error = %error, "a connection ended");
+    let (stream, service) = (TokioIo::new(stream), TowerToHyperService::new(service));
+    // By ALPN, not by the first bytes: who waits for those may wait for ever.
+    if http2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(250)
+            .keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(30));
+        let serving = builder.serve_connection(stream, service);
+        drive(serving, http2::Connection::graceful_shutdown, &asked, stopped).await;
+    } else {
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(SLOWEST_START);
+        let serving = builder.serve_connection(stream, service).with_upgrades();
+        drive(serving, http1::UpgradeableConnection::graceful_shutdown, &asked, stopped).await;
+    }
+}
+
+/// Runs a connection until it ends; `end` tells it to, after what it works on. One that asks nothing is cut: hyper waits
+/// for the start of HTTP/2 without a limit.
+async fn drive<C>(connection: C, end: fn(Pin<&mut C>), asked: &Notify, mut stopped: watch::Receiver<bool>)
+where
+    C: Future<Output = Result<(), hyper::Error>>,
+{
+    let silent = async {
+        if timeout(SLOWEST_START, asked.notified()).await.is_ok() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let mut connection = std::pin::pin!(connection);
+    // What the connection itself has to say comes first.
+    let ended = tokio::select! {
+        biased;
+        ended = connection.as_mut() => Some(ended),
+        () = silent => return,
+        _ = stopped.wait_for(|stopped| *stopped) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            end(connection.as_mut());
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended");
     }
 }
 

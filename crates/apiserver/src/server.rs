@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::route::{self, BoxError, Delegated};
 use crate::signal::Signal;
-use crate::store::{self, OpenError, Place, Store};
+use crate::store::{self, DEFINITIONS, OpenError, Place, Store};
 use crate::{bootstrap, crds, expiry};
 
 /// Requests that are worked on at the same time, watches apart: a body each, and no more.
@@ -123,7 +123,7 @@ impl Builder {
         let Self { place, clock, seed, authorizer, admission, delegated } = self;
         let loaded = store::open(&place)?;
         let mut registry = Registry::built_in();
-        let definitions = loaded.rows(crds::TABLE).map(|row| (row.revision, &row.text));
+        let definitions = loaded.rows(DEFINITIONS).map(|row| (row.revision, &row.text));
         crds::refresh(&mut registry, definitions);
         let store = Store::start(loaded, |table| registry.fields(table))?;
         let inner = Arc::new(Inner {
@@ -140,6 +140,7 @@ impl Builder {
             address: ArcSwap::from_pointee(String::new()),
         });
         bootstrap::run(&inner).await?;
+        crds::orphans::remove(&inner).await.map_err(|error| OpenError::Write(error.to_string()))?;
         tokio::spawn(crds::run(Arc::downgrade(&inner)));
         tokio::spawn(expiry::run(Arc::downgrade(&inner)));
         Ok(ApiServer { inner })

@@ -100,6 +100,18 @@ impl Status {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
+    /// Whoever it is, it is not who it says.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// What is being taken away takes nothing in.
+    pub(crate) fn definition_terminating(subject: Subject<'_>) -> Self {
+        let message = "create not allowed while custom resource definition is terminating";
+        let details = subject.details("", subject.resource);
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(details)
+    }
+
     pub(crate) fn too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)

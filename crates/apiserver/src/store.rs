@@ -34,6 +34,9 @@ pub use sqlite::{OpenError, backup};
 /// Where the objects of one resource are: `pods`, `deployments.apps`.
 pub(crate) type Table = Arc<str>;
 
+/// Where the definitions of custom resources are.
+pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+
 /// An object's place in its table. Cluster-wide objects have no namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
@@ -89,6 +92,16 @@ impl Snapshot {
         if found.draft.field(0) == "Terminating" { Err(WriteError::NamespaceTerminating) } else { Ok(()) }
     }
 
+    /// Whether something new may come into the table of a custom resource. Its definition has the table's name.
+    pub(crate) fn check_definition(&self, table: &str, uid: &str) -> Result<(), WriteError> {
+        let found = self.get(DEFINITIONS, &Key::new("", table)).and_then(|found| found.draft.life());
+        match found.filter(|life| life.uid == uid) {
+            None => Err(WriteError::NoDefinition),
+            Some(life) if life.deletion_timestamp.is_some() => Err(WriteError::DefinitionTerminating),
+            Some(_) => Ok(()),
+        }
+    }
+
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&Table, usize)> {
         self.tables.iter().map(|(table, objects)| (table, objects.len()))
     }
@@ -111,6 +124,8 @@ pub(crate) struct Write {
     pub(crate) put: Option<Draft>,
     /// The object's namespace must exist and must not be on its way out.
     pub(crate) in_living_namespace: bool,
+    /// The definition of this UID must define the table, and must not be on its way out.
+    pub(crate) of_definition: Option<String>,
 }
 
 /// Why a write was not made.
@@ -126,6 +141,10 @@ pub(crate) enum WriteError {
     NoNamespace,
     #[error("its namespace is being terminated")]
     NamespaceTerminating,
+    #[error("its definition does not exist")]
+    NoDefinition,
+    #[error("its definition is being terminated")]
+    DefinitionTerminating,
     /// Nothing was written and the store goes on; a later try may succeed.
     #[error("{0}")]
     Refused(String),
@@ -201,6 +220,9 @@ struct Order {
     done: oneshot::Sender<Result<Arc<Object>, WriteError>>,
 }
 
+/// Bytes of an object. As much as etcd takes, so that what fits here fits there.
+pub(crate) const LARGEST_OBJECT: usize = 1_572_864;
+
 /// Writes that wait while a commit runs. More than that and the clients wait in line for a place.
 const MOST_WAITING: usize = 1024;
 
@@ -249,9 +271,11 @@ impl Store {
     /// is on disk is no longer known, and only opening it again tells.
     pub(crate) async fn failed(&self) -> String {
         let mut failure = self.failure.clone();
-        match failure.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            Err(_) => std::future::pending().await,
+        // Taken out at once: what guards the value cannot go to another thread.
+        let reason = failure.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
+        match reason {
+            Some(reason) => reason,
+            None => std::future::pending().await,
         }
     }
 }

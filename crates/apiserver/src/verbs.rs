@@ -176,6 +176,8 @@ impl Call {
                     "metadata.namespace",
                 )
             }
+            WriteError::NoDefinition => Status::not_served(),
+            WriteError::DefinitionTerminating => Status::definition_terminating(subject),
             WriteError::Refused(reason) => Status::new(StatusCode::INSUFFICIENT_STORAGE, "InternalError", reason),
             WriteError::Failed(reason) => Status::internal(reason),
         }

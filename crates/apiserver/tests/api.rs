@@ -13,6 +13,8 @@ mod delegate;
 mod delete;
 #[path = "api/discovery.rs"]
 mod discovery;
+#[path = "api/expiry.rs"]
+mod expiry;
 #[path = "api/forms.rs"]
 mod forms;
 #[path = "api/hostile.rs"]
@@ -25,6 +27,8 @@ mod namespaces;
 mod patch;
 #[path = "api/pods.rs"]
 mod pods;
+#[path = "api/removal.rs"]
+mod removal;
 #[path = "api/restart.rs"]
 mod restart;
 #[path = "api/scale.rs"]

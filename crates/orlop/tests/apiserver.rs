@@ -95,3 +95,20 @@ async fn a_backup_of_a_running_server_can_take_its_place() {
     assert_eq!(restored.get("a").await.unwrap(), made);
     assert_eq!(restored.get("a").await.unwrap()["data"], json!({ "x": "1" }));
 }
+
+/// Nobody knows what is on disk any more: only a new start can tell, so the process ends and says why.
+#[tokio::test]
+async fn a_process_whose_store_failed_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_orlop"));
+    command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path());
+    command.stderr(std::process::Stdio::piped());
+    let server = Process::spawn(command, |_| folder.path().join("kubeconfig")).await;
+    server.create("a", "1").await.unwrap();
+    let file = rusqlite::Connection::open(folder.path().join("objects.sqlite")).unwrap();
+    file.execute_batch("DROP TABLE objects").unwrap();
+    let error = server.create("b", "1").await.unwrap_err().to_string();
+    assert!(error.contains("500"), "{error}");
+    let said = tokio::time::timeout(std::time::Duration::from_secs(20), server.failed()).await.unwrap();
+    assert!(said.contains("orlop: the store failed: no such table"), "{said}");
+}

@@ -48,7 +48,7 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
 }
 
 /// A path that nothing is at.
-pub(super) fn missing() -> Response<Body> {
+pub(crate) fn missing() -> Response<Body> {
     let mut response = Response::new(Body::whole("404 page not found\n"));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -133,10 +133,29 @@ impl Draft {
         self.text == other.text
     }
 
+    /// Whether it has more bytes than an object may have.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.text.len() > super::LARGEST_OBJECT
+    }
+
+    /// The UID, and whether it is being deleted, without a look at the rest.
+    pub(crate) fn life(&self) -> Option<Life> {
+        serde_json::from_slice(self.text.get(START.len() - 1..self.metadata_end)?).ok()
+    }
+
     /// What it weighs in memory, roughly.
     pub(crate) fn weight(&self) -> usize {
         self.text.len() + 256
     }
+}
+
+/// What its metadata tells of an object's life.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Life {
+    #[serde(default)]
+    pub(crate) uid: String,
+    pub(crate) deletion_timestamp: Option<String>,
 }
 
 #[derive(Deserialize)]

@@ -75,6 +75,9 @@ impl Batch {
     }
 
     fn stage(&mut self, write: Write) -> Outcome {
+        if let Some(uid) = &write.of_definition {
+            self.next.check_definition(&write.table, uid)?;
+        }
         let current = self.next.get(&write.table, &write.key).cloned();
         match (write.expect, &current) {
             (Expect::Absent, Some(_)) => return Err(WriteError::Exists),

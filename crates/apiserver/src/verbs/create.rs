@@ -12,7 +12,7 @@ use crate::registry::Content;
 use crate::render::NOT_STORED;
 use crate::request::WriteOptions;
 use crate::status::Status;
-use crate::store::{Draft, Expect, Key, Object, Write, WriteError};
+use crate::store::{Draft, Expect, Key, LARGEST_OBJECT, Object, Write, WriteError};
 
 /// Generated names that collide are drawn again this often.
 const ATTEMPTS: usize = 8;
@@ -45,6 +45,9 @@ pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions
             if call.resource.namespaced {
                 snapshot.check_namespace(call.namespace()).map_err(|error| call.refusal(error, &name))?;
             }
+            if let Some(uid) = &call.resource.definition {
+                snapshot.check_definition(&call.resource.table, uid).map_err(|error| call.refusal(error, &name))?;
+            }
             if snapshot.get(&call.resource.table, &Key::new(call.namespace(), &name)).is_some() {
                 return Err(exists(call, &name));
             }
@@ -56,11 +59,14 @@ pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions
             expect: Expect::Absent,
             put: Some(draft),
             in_living_namespace: call.resource.namespaced,
+            of_definition: call.resource.definition.clone(),
         };
         match call.server.store.write(write).await {
             Ok(object) => return call.answer(StatusCode::CREATED, &object),
             Err(WriteError::Exists) if attempts > 0 => {}
             Err(WriteError::Exists) => return Err(exists(call, &name)),
+            // It was there when the request came.
+            Err(WriteError::NoDefinition) => return Ok(crate::route::missing()),
             Err(error) => return Err(call.refusal(error, &name)),
         }
     }
@@ -98,6 +104,9 @@ fn prepare(call: &mut Call, mut object: Value, options: WriteOptions) -> Result<
     }
     call.reshape_for_storage(&mut object);
     let draft = Draft::new(&object, &resource.fields).map_err(Status::internal)?;
+    if draft.is_too_large() {
+        return Err(Status::too_large(LARGEST_OBJECT));
+    }
     Ok((name, draft))
 }
 

@@ -181,6 +181,7 @@ pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome
             expect: Expect::Revision(current.revision),
             put: (!gone).then_some(draft),
             in_living_namespace: false,
+            of_definition: None,
         };
         match call.server.store.write(write).await {
             Ok(object) if gone => return Ok(Outcome::Gone(last(call, &object, &new)?)),

@@ -139,6 +139,7 @@ async fn take_disruption(call: &Call, pod: &Value) -> Result<(), Status> {
             expect: Expect::Revision(object.revision),
             put: Some(draft),
             in_living_namespace: false,
+            of_definition: None,
         };
         // Whoever was faster may have taken the last one: look again.
         if call.server.store.write(write).await.is_ok() {

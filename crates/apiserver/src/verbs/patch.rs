@@ -21,6 +21,9 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// A JSON patch of more operations is refused: each may copy the whole object.
 const MOST_OPERATIONS: usize = 10_000;
 
+/// What the copies of a JSON patch may weigh together: a copy of the whole into itself doubles it each time.
+const MOST_COPIED: usize = 3 << 20;
+
 const LONGEST_MANAGER: usize = 128;
 
 /// A patch that was read.
@@ -106,7 +109,14 @@ impl Patch {
     pub(super) fn apply(&self, object: &mut Value) -> Result<Vec<String>, Status> {
         match self {
             Self::Json(patch) => {
+                let mut copied = 0;
                 for operation in &patch.0 {
+                    if let json_patch::PatchOperation::Copy(copy) = operation {
+                        copied += object.pointer(copy.from.as_str()).map_or(0, weight);
+                        if copied > MOST_COPIED {
+                            return Err(copied_too_much());
+                        }
+                    }
                     apply_one(object, operation).map_err(|error| unprocessable(&error))?;
                 }
                 Ok(Vec::new())
@@ -139,6 +149,30 @@ fn apply_one(object: &mut Value, operation: &json_patch::PatchOperation) -> Resu
         return json_patch::patch(object, &[json_patch::PatchOperation::Add(add)]).map_err(|error| error.to_string());
     }
     json_patch::patch(object, std::slice::from_ref(operation)).map_err(|error| error.to_string())
+}
+
+/// Bytes of a value's text. Counted, not made.
+fn weight(value: &Value) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail, and every value can be written.
+    drop(serde_json::to_writer(&mut count, value));
+    count.0
+}
+
+fn copied_too_much() -> Status {
+    let message = format!("Request entity too large: what the patch copies exceeds the limit of {MOST_COPIED} bytes");
+    Status::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
 }
 
 /// What cannot be applied. Kubernetes' clients know the text; what went wrong is in the log.

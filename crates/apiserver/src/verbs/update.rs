@@ -13,7 +13,7 @@ use crate::meta;
 use crate::registry::Content;
 use crate::request::WriteOptions;
 use crate::status::{Status, Subject};
-use crate::store::{Draft, Expect, Object, Write, WriteError};
+use crate::store::{Draft, Expect, LARGEST_OBJECT, Object, Write, WriteError};
 
 /// Built-in kinds that are not replaced blindly.
 const MUST_BE_READ: [&str; 9] = [
@@ -110,6 +110,11 @@ pub(super) async fn change(
         if unchanged && current.revision >= call.resource.since {
             return Ok(current);
         }
+        let finished = is_finished(call, &object);
+        // One that was too large before the limit may shrink, and go.
+        if !finished && draft.is_too_large() && draft.weight() > current.draft.weight() {
+            return Err(Status::too_large(LARGEST_OBJECT));
+        }
         if options.dry_run {
             return Ok(Arc::new(Object { revision: current.revision, draft }));
         }
@@ -119,8 +124,9 @@ pub(super) async fn change(
             key: call.key(),
             expect: Expect::Revision(current.revision),
             // The last finalizer of an object that was to be deleted takes the object with it.
-            put: (!is_finished(call, &object)).then_some(draft.clone()),
+            put: (!finished).then_some(draft.clone()),
             in_living_namespace: false,
+            of_definition: None,
         };
         let removed = write.put.is_none();
         match call.server.store.write(write).await {

@@ -82,3 +82,26 @@ async fn nobody_asks_for_a_certificate_in_the_name_of_another() {
     let changed = server.merge(&format!("{base}/r"), &json!({ "spec": { "username": "somebody" } })).await.expect(200);
     assert_eq!(changed["spec"]["username"], "kubernetes-admin");
 }
+
+#[tokio::test]
+async fn an_unknown_token_is_not_nobody() {
+    let known = server().await;
+    let nobody = Server { client: kube::Client::new(known.server.clone(), "default"), server: known.server.clone() };
+    let ask = async |server: &Server, path: &str, value: &str| {
+        let request = http::Request::get(path).header("authorization", value);
+        server.send(request.body(Vec::new()).unwrap()).await
+    };
+    for path in ["/api", MAPS, "/healthz", "/apis/example.com/v1/widgets"] {
+        let refused = ask(&nobody, path, "Bearer abc").await.expect(401);
+        let expected = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "Unauthorized", "reason": "Unauthorized", "code": 401,
+        });
+        assert_eq!(refused, expected, "{path}");
+    }
+    ask(&nobody, "/healthz", "bearer abc").await.expect(401);
+    // Another kind of proof is none, and who is known already needs none.
+    ask(&nobody, "/api", "Basic abc").await.expect(403);
+    ask(&nobody, "/healthz", "Bearer ").await.expect(200);
+    ask(&known, "/api", "Bearer abc").await.expect(200);
+}

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use crate::support::{server, widgets};
+use crate::support::{MAPS, server, widgets};
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 
@@ -64,8 +64,12 @@ async fn health_version_and_metrics_are_told() {
     assert!(server.get("/readyz?verbose").await.expect(200).as_str().unwrap().contains("[+]store ok\n"));
     server.get("/readyz/other").await.expect(404);
     assert_eq!(server.get("/version").await.expect(200)["minor"], "36");
+    server.get(MAPS).await.expect(200);
     let metrics = server.get("/metrics").await.expect(200);
     let text = metrics.as_str().unwrap();
     assert!(text.contains("apiserver_request_total{"), "{text}");
+    let labels = "verb=\"LIST\",group=\"\",version=\"v1\",resource=\"configmaps\",subresource=\"\",scope=\"namespace\"";
+    assert!(text.contains(&format!("apiserver_request_duration_seconds_count{{{labels}}} 1\n")), "{text}");
+    assert!(text.contains(&format!("apiserver_request_duration_seconds_bucket{{le=\"0.0005\",{labels}}}")), "{text}");
     assert!(text.contains("apiserver_storage_objects{resource=\"namespaces\"} 4"), "{text}");
 }

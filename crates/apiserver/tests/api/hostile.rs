@@ -1,7 +1,16 @@
 //! Nothing a client sends crashes the server or gets a wrong answer.
 
+use std::time::Duration;
+
+use apiserver::Identity;
+use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http::Request;
-use serde_json::json;
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower::Service as _;
 
 use crate::support::{DEFINITIONS, MAPS, map, server};
 
@@ -87,4 +96,64 @@ async fn a_corpus_of_odd_documents_is_survived() {
         assert!((400..500).contains(&answer.code), "{document}: {}", answer.body);
     }
     server.get(&format!("{MAPS}/a")).await.expect(200);
+}
+
+/// A body that begins and never ends.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_come_is_not_waited_for() {
+    let server = server().await;
+    let start = futures_util::stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from("{")))]);
+    let body = StreamBody::new(start.chain(futures_util::stream::pending()));
+    let request = Request::post(MAPS).header("content-type", "application/json").body(body).unwrap();
+    let started = Instant::now();
+    let answer = server.server.for_identity(Identity::admin()).call(request).await.unwrap();
+    assert_eq!((answer.status().as_u16(), started.elapsed()), (408, Duration::from_secs(60)));
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    let status: Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((&status["kind"], &status["reason"]), (&json!("Status"), &json!("Timeout")));
+}
+
+/// The most that an object may have, as etcd takes it.
+const LARGEST: usize = 1_572_864;
+const TEMPLATES: &str = "/api/v1/namespaces/default/podtemplates";
+
+fn template(argument: usize) -> Value {
+    let containers = json!([{ "name": "c", "image": "registry.example/i:1", "args": ["x".repeat(argument)] }]);
+    json!({ "metadata": { "name": "t" }, "template": { "metadata": {}, "spec": { "containers": containers } } })
+}
+
+#[tokio::test]
+async fn an_object_is_no_larger_than_the_store_takes() {
+    let server = server().await;
+    let refused = server.post(TEMPLATES, &template(LARGEST)).await.expect(413);
+    assert_eq!(refused["reason"], "RequestEntityTooLarge");
+    assert_eq!(refused["message"], format!("Request entity too large: limit is {LARGEST}"));
+    server.post(&format!("{TEMPLATES}?dryRun=All"), &template(LARGEST)).await.expect(413);
+    let made = server.post(TEMPLATES, &template(1)).await.expect(201);
+    let path = format!("{TEMPLATES}/t");
+    server.put(&path, &template(LARGEST)).await.expect(413);
+    server.put(&format!("{path}?dryRun=All"), &template(LARGEST)).await.expect(413);
+    assert_eq!(server.get(&path).await.expect(200), made);
+}
+
+/// Each patch is small, what comes of them is not.
+#[tokio::test]
+async fn an_object_does_not_outgrow_the_store_by_patches() {
+    let server = server().await;
+    server.post(TEMPLATES, &template(1)).await.expect(201);
+    let path = format!("{TEMPLATES}/t");
+    let mut patches = 0;
+    let refused = loop {
+        let added = json!([{ "name": format!("c{patches}"), "image": "i", "args": ["x".repeat(200_000)] }]);
+        let patch = json!({ "template": { "spec": { "containers": added } } });
+        let answer = server.patch("strategic-merge", &path, &patch).await;
+        if answer.code != 200 {
+            break answer;
+        }
+        patches += 1;
+        assert!(patches < 20, "it grows without end");
+    };
+    assert_eq!((patches, refused.expect(413)["reason"].as_str()), (7, Some("RequestEntityTooLarge")));
+    server.merge(&path, &json!({ "metadata": { "labels": { "a": "b" } } })).await.expect(200);
+    server.delete(&path, &json!({})).await.expect(200);
 }

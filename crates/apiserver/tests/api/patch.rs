@@ -104,3 +104,19 @@ proptest! {
         prop_assert_eq!(found, expected);
     }
 }
+
+/// Each copy of the whole into itself doubles it. Sixteen make 64 MiB, forty would fill any memory.
+#[tokio::test]
+async fn what_a_patch_copies_is_bounded() {
+    let server = server().await;
+    let mut made = map("a");
+    made["data"]["x"] = "x".repeat(1000).into();
+    server.post(MAPS, &made).await.expect(201);
+    let doubling: Vec<Value> =
+        (0..16).map(|step| json!({ "op": "copy", "from": "/data", "path": format!("/data/{step}") })).collect();
+    let refused = server.patch("json", &format!("{MAPS}/a"), &json!(doubling)).await.expect(413);
+    assert_eq!(refused["reason"], "RequestEntityTooLarge");
+    let some = json!([{ "op": "copy", "from": "/data/x", "path": "/data/y" }, { "op": "copy", "from": "/data/x", "path": "/data/z" }]);
+    let patched = server.patch("json", &format!("{MAPS}/a"), &some).await.expect(200);
+    assert_eq!(patched["data"]["z"], made["data"]["x"]);
+}

@@ -148,3 +148,52 @@ async fn a_backup_of_a_running_server_opens() {
     let again = apiserver::backup(folder.path(), &other.path().join("objects.sqlite"));
     assert!(again.is_err(), "a backup never overwrites");
 }
+
+/// What happens when the disk under a running server is not what it was.
+#[tokio::test]
+async fn a_store_that_failed_is_told_everywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = open(folder.path()).await.unwrap();
+    let made = server.post(MAPS, &map("a")).await.expect(201);
+    let file = rusqlite::Connection::open(folder.path().join("objects.sqlite")).unwrap();
+    file.execute_batch("DROP TABLE objects").unwrap();
+    let failed = tokio::spawn({
+        let server = server.server.clone();
+        async move { server.failed().await }
+    });
+    server.get("/readyz").await.expect(200);
+    let refused = server.post(MAPS, &map("b")).await.expect(500);
+    assert_eq!(refused["reason"], "InternalError");
+    let reason = failed.await.unwrap();
+    assert!(reason.contains("no such table"), "{reason}");
+    for path in ["/readyz", "/readyz/store", "/livez"] {
+        let text = server.get(path).await.expect(500);
+        assert!(text.as_str().unwrap().contains(&reason), "{path}: {text}");
+    }
+    server.post(MAPS, &map("c")).await.expect(500);
+    // What is known can still be read; the process is about to end.
+    assert_eq!(server.get(&format!("{MAPS}/a")).await.expect(200), made);
+}
+
+/// A crash at the wrong moment, or an older program, left objects whose definition is gone.
+#[tokio::test]
+async fn objects_without_a_definition_do_not_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = open(folder.path()).await.unwrap();
+    server.define(&widgets()).await;
+    server.post(WIDGETS, &widget("w", &json!({}))).await.expect(201);
+    server.post(MAPS, &map("a")).await.expect(201);
+    drop(server);
+    drop(reopen(folder.path()).await);
+    let file = rusqlite::Connection::open(folder.path().join("objects.sqlite")).unwrap();
+    let removed = file.execute("DELETE FROM objects WHERE resource LIKE 'customresourcedefinitions.%'", []).unwrap();
+    assert_eq!(removed, 1);
+    let server = reopen(folder.path()).await;
+    let left: i64 = file
+        .query_row("SELECT count(*) FROM objects WHERE resource = 'widgets.example.com'", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(left, 0);
+    server.define(&widgets()).await;
+    assert_eq!(server.get(WIDGETS).await.expect(200)["items"], json!([]));
+    server.get(&format!("{MAPS}/a")).await.expect(200);
+}

@@ -87,6 +87,14 @@ impl Process {
         self.child.kill().await.unwrap();
     }
 
+    /// Waits for an end that is no success; gives what the process said.
+    pub(crate) async fn failed(mut self) -> String {
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).await.unwrap();
+        assert!(!self.child.wait().await.unwrap().success());
+        text
+    }
+
     pub(crate) async fn terminate(&mut self) {
         let pid = rustix::process::Pid::from_raw(self.pid().cast_signed()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
