@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use apiserver::ApiServer;
 use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
+use kube_controllers::service_account_token::signer::{SignError, Signer};
 use kube_controllers::table::Settings;
 use manager::caches::Caches;
 use manager::clients::Clients;
@@ -20,6 +21,7 @@ use manager::serving::Pages;
 use manager::stopping::Stopping;
 use node::hollow::{Behaviour, HollowNodes};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::world::World;
 use crate::{Options, wire};
@@ -55,8 +57,29 @@ const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], 
     }))
 })];
 
+/// What every namespace is told to trust.
+pub(crate) const ROOT_CA: &str = "the authority";
+
 pub(crate) fn settings() -> Settings {
-    Settings::default()
+    Settings { root_ca: Some(ROOT_CA.to_owned()), signer: Some(Arc::new(Seal)), ..Settings::default() }
+}
+
+/// Signs without a key: a simulation needs none, and its tokens are the same each time.
+#[derive(Debug)]
+struct Seal;
+
+impl Signer for Seal {
+    fn algorithm(&self) -> &'static str {
+        "none"
+    }
+
+    fn key_id(&self) -> &'static str {
+        "seal"
+    }
+
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, SignError> {
+        Ok(message.len().to_be_bytes().to_vec())
+    }
 }
 
 /// A process that runs, or crashed.
@@ -66,11 +89,13 @@ pub(crate) struct Process {
     /// How often it was started: each start is another process, with another identity and other chance.
     starts: u64,
     running: Option<JoinHandle<()>>,
+    /// Until when nobody starts it again.
+    down_until: Option<Instant>,
 }
 
 impl Process {
     pub(crate) fn new(name: &'static str, role: Role) -> Self {
-        Self { name, role, starts: 0, running: None }
+        Self { name, role, starts: 0, running: None, down_until: None }
     }
 
     pub(crate) fn identity(&self) -> String {
@@ -81,10 +106,16 @@ impl Process {
         self.running.as_ref().is_some_and(|running| !running.is_finished())
     }
 
-    /// It is gone, at whatever it was doing.
-    pub(crate) fn crash(&mut self, world: &World) {
+    /// Whether somebody may start it now.
+    pub(crate) fn may_start(&self) -> bool {
+        !self.is_running() && self.down_until.is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// It is gone, at whatever it was doing, and stays away for so long.
+    pub(crate) fn crash(&mut self, world: &World, away: Duration) {
+        self.down_until = Some(Instant::now() + away);
         if let Some(running) = self.running.take() {
-            world.note(format!("{} crashes", self.name));
+            world.note(format!("{} crashes, and is away for {} s", self.name, away.as_secs()));
             running.abort();
         }
     }

@@ -90,14 +90,19 @@ impl Play<'_> {
         self.user.let_go().await?;
         self.world.note("calm".to_owned());
         self.world.written("the user".to_owned());
-        let mut waited = Duration::ZERO;
+        let (mut waited, mut rested_since) = (Duration::ZERO, Duration::ZERO);
         loop {
             self.keep_up(1000);
             let step = Duration::from_secs(5);
             self.pass(step).await;
             waited += step;
             let (ago, what) = self.world.last_write();
-            if self.world.violation().is_some() || ago >= REST {
+            // Whoever is still away has not had its say.
+            let all_there = self.processes.iter().all(Process::is_running);
+            if !all_there {
+                rested_since = waited;
+            }
+            if self.world.violation().is_some() || (ago >= REST && waited - rested_since >= REST) {
                 return Ok(());
             }
             if waited > LATEST_REST {
@@ -121,7 +126,7 @@ impl Play<'_> {
     /// Starts again what has ended, at once or later.
     fn keep_up(&mut self, permille: u32) {
         for process in &mut self.processes {
-            if !process.is_running() && self.chance.permille(permille) {
+            if process.may_start() && self.chance.permille(permille) {
                 process.start(self.options, &self.server, self.world);
             }
         }
@@ -130,7 +135,10 @@ impl Play<'_> {
     fn crash(&mut self) {
         let index = self.chance.below(PROCESSES.len().try_into().unwrap_or(u32::MAX));
         if let Some(process) = self.processes.get_mut(usize::try_from(index).unwrap_or(0)) {
-            process.crash(self.world);
+            // Mostly it is back soon; now and then so late that its nodes count as lost and its lease is another's.
+            let most = if self.chance.permille(150) { 400 } else { 3 };
+            let away = self.chance.between(Duration::ZERO, Duration::from_secs(most));
+            process.crash(self.world, away);
         }
     }
 

@@ -1,8 +1,10 @@
 //! A user who never stops: deployments, families of objects, namespaces, nodes.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, ServiceAccount};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
@@ -37,7 +39,7 @@ impl User {
     pub(super) async fn act(&mut self) -> Result<String, kube::Error> {
         let namespace = self.chance.one_of(&NAMESPACES).copied().unwrap_or("blue");
         let name = self.chance.one_of(&NAMES).copied().unwrap_or("web");
-        match self.chance.below(20) {
+        match self.chance.below(24) {
             0..=4 => self.create_deployment(namespace, name).await,
             5..=7 => {
                 self.count += 1;
@@ -58,6 +60,9 @@ impl User {
             15 | 16 => self.make_family(namespace).await,
             17 => self.delete_family(namespace).await,
             18 => self.cordon().await,
+            19 => self.vandalize(namespace).await,
+            20 => self.ask_for_token(namespace).await,
+            21 | 22 => self.make_custom(namespace).await,
             _ => self.renew_namespace(namespace).await,
         }
     }
@@ -184,6 +189,65 @@ impl User {
         let parameters = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
         tolerate(api.delete(name, &parameters).await)?;
         Ok(what)
+    }
+
+    /// Takes away what every namespace has.
+    async fn vandalize(&mut self, namespace: &str) -> Result<String, kube::Error> {
+        if self.chance.permille(500) {
+            let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+            tolerate(api.delete("default", &DeleteParams::default()).await)?;
+            return Ok(format!("delete the default account of {namespace}"));
+        }
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let patch = json!({ "data": { "ca.crt": "another" } });
+        tolerate(api.patch("kube-root-ca.crt", &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+        Ok(format!("spoil the authority of {namespace}"))
+    }
+
+    async fn ask_for_token(&mut self, namespace: &str) -> Result<String, kube::Error> {
+        self.count += 1;
+        let name = format!("token-{}", self.count);
+        let account = json!({ "kubernetes.io/service-account.name": "default" });
+        let secret = json!({
+            "metadata": { "name": name, "annotations": account },
+            "type": "kubernetes.io/service-account-token",
+        });
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let made = tolerate(api.create(&PostParams::default(), &read(secret)?).await)?;
+        Ok(format!("ask for the token {namespace}/{name}: {}", told(&made)))
+    }
+
+    /// A kind of the user's own comes or goes, with an object that owns another.
+    async fn make_custom(&mut self, namespace: &str) -> Result<String, kube::Error> {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        if self.chance.permille(250) {
+            tolerate(definitions.delete("gadgets.example.com", &DeleteParams::default()).await)?;
+            return Ok("delete the kind of gadgets".to_owned());
+        }
+        let schema = json!({ "openAPIV3Schema": { "type": "object" } });
+        let definition = json!({
+            "metadata": { "name": "gadgets.example.com" },
+            "spec": {
+                "group": "example.com",
+                "scope": "Namespaced",
+                "names": { "plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList" },
+                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }],
+            },
+        });
+        tolerate(definitions.create(&PostParams::default(), &read(definition)?).await)?;
+        self.count += 1;
+        let name = format!("gadget-{}", self.count);
+        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Gadget"));
+        let gadgets: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
+        let Some(gadget) = tolerate(gadgets.create(&PostParams::default(), &DynamicObject::new(&name, &kind)).await)?
+        else {
+            return Ok(format!("make no gadget in {namespace}"));
+        };
+        let owner = json!({ "apiVersion": "example.com/v1", "kind": "Gadget", "name": name, "uid": gadget.uid() });
+        let map = json!({ "metadata": { "name": format!("of-{name}"), "ownerReferences": [owner] } });
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        tolerate(maps.create(&PostParams::default(), &read(map)?).await)?;
+        Ok(format!("make {namespace}/{name}"))
     }
 
     async fn cordon(&mut self) -> Result<String, kube::Error> {
