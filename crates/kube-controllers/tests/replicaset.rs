@@ -3,19 +3,25 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kube_controllers::replicaset::controller::ReplicaSetController;
+use manager::context::Context;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
 use tokio::time::sleep;
 
 async fn start() -> Client {
-    let context = support::context().await;
+    start_on(support::context().await)
+}
+
+fn start_on(context: Context) -> Client {
     let controller = ReplicaSetController::new(&context);
     let nodes = HollowNodes::new(&context, ["one".to_owned()], Behaviour::default());
     tokio::spawn(async move { controller.run(3).await });
@@ -94,4 +100,47 @@ async fn an_orphan_is_adopted_and_one_that_no_longer_matches_released() {
     sleep(Duration::from_secs(2)).await;
     assert!(pods.get("orphan").await.unwrap().owner_references().is_empty());
     assert_eq!(names(&pods).await.len(), 2);
+}
+
+/// Events tell what was done, in the words that users know.
+#[tokio::test(start_paused = true)]
+async fn what_is_done_is_told() {
+    let client = start().await;
+    Api::<ReplicaSet>::default_namespaced(client.clone()).create(&PostParams::default(), &set(1)).await.unwrap();
+    sleep(Duration::from_secs(2)).await;
+    let events = Api::<Event>::default_namespaced(client.clone()).list(&ListParams::default()).await.unwrap();
+    let told: Vec<_> =
+        events.items.iter().map(|one| (one.reason.clone().unwrap(), one.message.clone().unwrap())).collect();
+    let pod = names(&Api::<Pod>::default_namespaced(client)).await.remove(0);
+    assert_eq!(told, [("SuccessfulCreate".to_owned(), format!("Created pod: {pod}"))]);
+}
+
+/// The answer to a creation is lost: the pod is there, and no second one is made for it.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_makes_no_second_pod() {
+    let created = Arc::new(AtomicUsize::new(0));
+    let counted = created.clone();
+    let context = support::context_of(move |server| {
+        let lossy = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
+            let lost = is_creation && counted.fetch_add(1, Ordering::Relaxed) < 2;
+            let mut server = server.clone();
+            async move {
+                let answer = tower::Service::call(&mut server, request).await;
+                if lost { Err(std::io::Error::other("lost")) } else { answer.map_err(|never| match never {}) }
+            }
+        });
+        Client::new(lossy, "default")
+    })
+    .await;
+    let client = start_on(context);
+    Api::<ReplicaSet>::default_namespaced(client.clone()).create(&PostParams::default(), &set(3)).await.unwrap();
+    let pods = Api::<Pod>::default_namespaced(client);
+    let mut most = 0;
+    for _ in 0..600 {
+        sleep(Duration::from_secs(1)).await;
+        most = most.max(names(&pods).await.len());
+    }
+    assert!(created.load(Ordering::Relaxed) >= 3, "all were asked for, two answers were lost");
+    assert_eq!((names(&pods).await.len(), most), (3, 3));
 }
