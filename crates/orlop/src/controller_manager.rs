@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube_controllers::service_account_token::signer::{self, Signer};
 use kube_controllers::table::{DESCRIPTORS, GATES, Settings};
 use manager::descriptor::Selection;
@@ -49,7 +51,7 @@ pub(crate) struct Arguments {
     /// Pods that ended and are kept; 0 is no limit.
     #[arg(long, default_value_t = 12500, env = "ORLOP_TERMINATED_POD_GC_THRESHOLD")]
     terminated_pod_gc_threshold: usize,
-    /// The certificate authority that is published in every namespace.
+    /// The certificate authority that is published in every namespace; by default the one of the kubeconfig.
     #[arg(long, value_name = "FILE", env = "ORLOP_ROOT_CA_FILE")]
     root_ca_file: Option<PathBuf>,
     /// The key that signs the tokens of service accounts.
@@ -150,7 +152,11 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         name: NAME,
         port: PORT,
         descriptors: DESCRIPTORS,
-        settings,
+        settings: Box::new(move |config| {
+            // As Kubernetes does: the authority that this program itself trusts.
+            settings.root_ca = settings.root_ca.or_else(|| authority(config));
+            settings
+        }),
         selection,
         gates,
         start_interval: controller_start_interval,
@@ -159,6 +165,17 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         configuration: ("kubecontrollermanager.config.k8s.io", configuration),
     };
     program::run(program, plan)
+}
+
+/// The authorities of the API server, in PEM.
+fn authority(config: &kube::Config) -> Option<String> {
+    let certificates = config.root_cert.as_ref()?.iter().map(|der| {
+        let text = STANDARD.encode(der);
+        let lines: Vec<&str> =
+            (0..text.len()).step_by(64).filter_map(|at| text.get(at..text.len().min(at + 64))).collect();
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+    });
+    Some(certificates.collect())
 }
 
 fn read_migration(path: &std::path::Path) -> anyhow::Result<Migration> {

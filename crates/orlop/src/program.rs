@@ -101,7 +101,8 @@ pub(crate) struct Plan<S: 'static> {
     /// The port of Kubernetes' own program of that name.
     pub(crate) port: u16,
     pub(crate) descriptors: &'static [Descriptor<S>],
-    pub(crate) settings: S,
+    /// What is set, given how the API server is reached.
+    pub(crate) settings: Box<dyn FnOnce(&kube::Config) -> S>,
     pub(crate) selection: Selection,
     pub(crate) gates: Gates,
     pub(crate) start_interval: Duration,
@@ -139,7 +140,9 @@ async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Pla
     } = plan;
     let leading = election.leading(name, migration)?;
     let limit = Limit { qps: kube_api_qps, burst: kube_api_burst };
-    let clients = Clients::of_server(cluster.config().await?, name, limit, accounts);
+    let config = cluster.config().await?;
+    let settings = settings(&config);
+    let clients = Clients::of_server(config, name, limit, accounts);
     let pages = Pages::new(name);
     let (group, shown) = configuration;
     pages.configz(group, shown);

@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         name: NAME,
         port: PORT,
         descriptors: DESCRIPTORS,
-        settings: scheduler_name,
+        settings: Box::new(|_| scheduler_name),
         selection: Selection::all(),
         gates: Gates::default(),
         start_interval: Duration::ZERO,
