@@ -41,8 +41,15 @@ fuzz: ## run the property tests with new seeds until one fails (Ctrl-C stops it)
 	while true; do
 	    export PROPTEST_RNG_SEED=$$RANDOM$$RANDOM
 	    echo "PROPTEST_RNG_SEED=$$PROPTEST_RNG_SEED"
-	    cargo test --quiet --locked --package api --package hypervisor --package storage --package virt-launcher \
+	    cargo test --quiet --locked --package api --package apiserver --package hypervisor --package kube-controllers \
+	        --package manager --package storage --package structural --package virt-launcher \
 	        --lib --test fuzz --test roundtrip
+	done
+
+.PHONY: sim
+sim: ## run the simulation with new seeds until one fails (Ctrl-C stops it)
+	while true; do
+	    cargo run --quiet --locked --package bench --bin sim -- --from $$((RANDOM * 32768 + RANDOM)) --seeds 200
 	done
 
 .PHONY: peers
