@@ -45,6 +45,27 @@ impl Key {
 /// What an object is found by, besides its key.
 pub type Index<T> = fn(&T) -> Vec<String>;
 
+/// Finds objects by the UIDs of their owners.
+pub fn owners_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
+    object.owner_references().iter().map(|owner| owner.uid.clone()).collect()
+}
+
+/// Finds objects by the UID of the owner that controls them.
+pub fn controller_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
+    let owners = object.owner_references().iter();
+    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
+}
+
+/// Finds objects by their labels, as `name=value`.
+pub fn labels_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
+    object.labels().iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+/// Finds objects by their namespace.
+pub fn namespace_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
+    object.namespace().into_iter().collect()
+}
+
 /// A change: an object as a subscriber last saw it, and as it is now.
 #[derive(Debug)]
 pub struct Changed<T> {

@@ -100,10 +100,11 @@ impl<K: Ord + Clone + Debug> Queue<K> {
             };
             self.shared.metrics.depth(self.core().ready());
             if let Some((key, waited)) = taken {
-                self.shared.metrics.taken(waited);
+                let started = Instant::now();
+                self.shared.metrics.taken(waited, started);
                 // There may be work for another worker, too.
                 self.shared.changed.notify_one();
-                return Some(Taken { queue: self.clone(), key, started: Instant::now(), finished: false });
+                return Some(Taken { queue: self.clone(), key, started, finished: false });
             }
             match wake {
                 Some(at) => {
@@ -165,7 +166,7 @@ impl<K: Ord + Clone + Debug> Taken<K> {
 
     fn finish(&mut self) {
         self.finished = true;
-        self.queue.shared.metrics.done(self.started.elapsed());
+        self.queue.shared.metrics.done(self.started);
         self.queue.core().done(&self.key);
         self.queue.settle();
     }
@@ -223,6 +224,37 @@ mod tests {
         assert_eq!(waits, [0, 5, 15, 35]);
         queue.forget(&"a");
         assert_eq!(queue.failures(&"a"), 0);
+    }
+
+    /// Under the names that dashboards of Kubernetes know.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_stuck_shows_in_the_metrics() {
+        let metrics = QueueMetrics::default();
+        let queue = Queue::new("test", Backoff::default(), &metrics);
+        let mut registry = prometheus_client::registry::Registry::default();
+        metrics.register(&mut registry);
+        for key in ["a", "b", "c"] {
+            queue.add(key);
+        }
+        let first = queue.next().await.unwrap();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let _second = queue.next().await.unwrap();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let shown = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text
+        };
+        assert!(shown().contains("workqueue_unfinished_work_seconds{name=\"test\"} 7.0"), "{}", shown());
+        assert!(shown().contains("workqueue_longest_running_processor_seconds{name=\"test\"} 5.0"));
+        first.done();
+        assert!(shown().contains("workqueue_longest_running_processor_seconds{name=\"test\"} 2.0"));
+        for name in ["depth{name=\"test\"} 1", "adds_total{name=\"test\"} 3", "retries_total{name=\"test\"} 0"] {
+            assert!(shown().contains(&format!("workqueue_{name}")), "{name}");
+        }
+        for name in ["queue_duration_seconds_bucket", "work_duration_seconds_bucket"] {
+            assert!(shown().contains(&format!("workqueue_{name}{{")), "{name}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,13 +1,19 @@
 //! What queues do, under the names that Kubernetes uses.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 /// The metrics of all queues of a process.
 #[derive(Clone)]
@@ -17,6 +23,37 @@ pub struct QueueMetrics {
     retries: Family<Name, Counter>,
     waited: Family<Name, Histogram, fn() -> Histogram>,
     worked: Family<Name, Histogram, fn() -> Histogram>,
+    running: Running,
+}
+
+/// Since when keys are being worked on, by queue. What is stuck shows only here: it never gets to the histograms.
+#[derive(Clone, Debug, Default)]
+struct Running(Arc<Mutex<BTreeMap<String, Vec<Instant>>>>);
+
+impl Running {
+    fn change(&self, queue: &str, change: impl FnOnce(&mut Vec<Instant>)) {
+        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(running.entry(queue.to_owned()).or_default());
+    }
+}
+
+impl Collector for Running {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let running = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let ages = |since: &[Instant]| -> Vec<f64> { since.iter().map(|at| at.elapsed().as_secs_f64()).collect() };
+        let mut show = |name: &str, help: &str, value: fn(&[f64]) -> f64| {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (queue, since) in &running {
+                let labels = Name { name: queue.clone() };
+                ConstGauge::new(value(&ages(since))).encode(metric.encode_family(&labels)?)?;
+            }
+            Ok(())
+        };
+        let unfinished = "How long all keys that are being worked on have been so, together";
+        show("workqueue_unfinished_work_seconds", unfinished, |ages| ages.iter().sum())?;
+        let longest = "How long the longest of them has been so";
+        show("workqueue_longest_running_processor_seconds", longest, |ages| ages.iter().copied().fold(0.0, f64::max))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -34,6 +71,7 @@ impl Default for QueueMetrics {
             retries: Family::default(),
             waited: Family::new_with_constructor(histogram),
             worked: Family::new_with_constructor(histogram),
+            running: Running::default(),
         }
     }
 }
@@ -46,11 +84,15 @@ impl QueueMetrics {
         registry.register("workqueue_retries", "Keys that were added again after a failure", self.retries.clone());
         registry.register("workqueue_queue_duration_seconds", "How long keys waited", self.waited.clone());
         registry.register("workqueue_work_duration_seconds", "How long keys were worked on", self.worked.clone());
+        registry.register_collector(Box::new(self.running.clone()));
     }
 
-    pub(super) fn of(&self, name: &str) -> OfQueue {
-        let name = Name { name: name.to_owned() };
+    pub(super) fn of(&self, queue: &str) -> OfQueue {
+        let name = Name { name: queue.to_owned() };
+        self.running.change(queue, |_| {});
         OfQueue {
+            queue: queue.to_owned(),
+            running: self.running.clone(),
             depth: self.depth.get_or_create_owned(&name),
             adds: self.adds.get_or_create_owned(&name),
             retries: self.retries.get_or_create_owned(&name),
@@ -62,6 +104,8 @@ impl QueueMetrics {
 
 /// Those of one queue.
 pub(super) struct OfQueue {
+    queue: String,
+    running: Running,
     depth: Gauge,
     adds: Counter,
     retries: Counter,
@@ -82,11 +126,17 @@ impl OfQueue {
         self.retries.inc();
     }
 
-    pub(super) fn taken(&self, waited: Duration) {
+    pub(super) fn taken(&self, waited: Duration, now: Instant) {
         self.waited.observe(waited.as_secs_f64());
+        self.running.change(&self.queue, |running| running.push(now));
     }
 
-    pub(super) fn done(&self, worked: Duration) {
-        self.worked.observe(worked.as_secs_f64());
+    pub(super) fn done(&self, started: Instant) {
+        self.worked.observe(started.elapsed().as_secs_f64());
+        self.running.change(&self.queue, |running| {
+            if let Some(index) = running.iter().position(|since| *since == started) {
+                running.swap_remove(index);
+            }
+        });
     }
 }

@@ -26,6 +26,8 @@ impl Guest {
             .arg("run")
             .arg(&manifest)
             .args(flags)
+            // What a killed run leaves goes with the test.
+            .env("TMPDIR", folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
