@@ -33,14 +33,6 @@ pub struct NamespaceController {
     queue: Queue<String>,
 }
 
-/// Why a namespace was not emptied.
-#[derive(Debug, thiserror::Error)]
-pub enum NamespaceError {
-    /// The server did not do what it was asked.
-    #[error("the server refused")]
-    Refused(#[from] kube::Error),
-}
-
 impl NamespaceController {
     /// A controller; it reads from the context's caches.
     #[must_use]
@@ -70,7 +62,7 @@ impl NamespaceController {
         }
     }
 
-    async fn reconcile(&self, name: &str) -> Result<Next, NamespaceError> {
+    async fn reconcile(&self, name: &str) -> Result<Next, kube::Error> {
         let key = Key { namespace: String::new(), name: name.to_owned() };
         let Some(namespace) = self.namespaces.get(&key) else { return Ok(Next::Wait) };
         let held = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_ref());
@@ -93,7 +85,7 @@ impl NamespaceController {
     }
 
     /// Deletes all that is in the namespace, and tells what is left of it.
-    async fn empty(&self, namespace: &str) -> Result<Left, NamespaceError> {
+    async fn empty(&self, namespace: &str) -> Result<Left, kube::Error> {
         let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
         let mut left = Left::default();
         for group in discovery.groups_alphabetical() {
@@ -124,7 +116,7 @@ impl NamespaceController {
     }
 
     /// Takes the finalizer away; nothing else holds an empty namespace.
-    async fn let_go(&self, name: &str) -> Result<(), NamespaceError> {
+    async fn let_go(&self, name: &str) -> Result<(), kube::Error> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let Some(mut namespace) = api.get_opt(name).await? else { return Ok(()) };
         if let Some(list) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {
@@ -139,7 +131,7 @@ impl NamespaceController {
         &self,
         namespace: &Namespace,
         conditions: &BTreeMap<&'static str, decide::Condition>,
-    ) -> Result<(), NamespaceError> {
+    ) -> Result<(), kube::Error> {
         let current = namespace.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         let same = conditions.iter().all(|(kind, new)| {
             current.iter().any(|old| {

@@ -24,7 +24,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 
-pub use controller::{NAME, NodeError, NodeLifecycleController};
+pub use controller::{NAME, NodeLifecycleController};
 use zones::Permission;
 
 /// When a node counts as silent, and how fast pods leave such nodes.

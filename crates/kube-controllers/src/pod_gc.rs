@@ -60,14 +60,6 @@ enum Work {
     Ended,
 }
 
-/// Why a pod was not cleared away.
-#[derive(Debug, thiserror::Error)]
-pub enum PodGcError {
-    /// The server did not do what it was asked.
-    #[error("the server refused: {0}")]
-    Refused(#[from] kube::Error),
-}
-
 impl PodGcController {
     /// A controller that lets so many pods be that ended, all if it is zero; it reads from the context's caches.
     #[must_use]
@@ -142,7 +134,7 @@ impl PodGcController {
         self.nodes.get(&Key { namespace: String::new(), name: name.to_owned() })
     }
 
-    async fn reconcile(&self, work: &Work) -> Result<Next, PodGcError> {
+    async fn reconcile(&self, work: &Work) -> Result<Next, kube::Error> {
         match work {
             Work::Pod(key) => {
                 let Some(pod) = self.pods.get(key) else { return Ok(Next::Wait) };
@@ -164,7 +156,7 @@ impl PodGcController {
     }
 
     /// A node that is missing may only be late to the cache: before its pods are cleared away the server is asked.
-    async fn reconcile_missing(&self, name: &str) -> Result<Next, PodGcError> {
+    async fn reconcile_missing(&self, name: &str) -> Result<Next, kube::Error> {
         let pods = self.pods.find("node", name);
         let orphans: Vec<_> = pods.iter().filter(|pod| steps(pod, Cause::Orphaned) != Steps::default()).collect();
         if orphans.is_empty() || self.node(name).is_some() {

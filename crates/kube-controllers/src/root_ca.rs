@@ -39,14 +39,6 @@ pub struct RootCaController {
     queue: Queue<String>,
 }
 
-/// Why a namespace does not have the authority.
-#[derive(Debug, thiserror::Error)]
-pub enum RootCaError {
-    /// The server did not do what it was asked.
-    #[error("the server refused: {0}")]
-    Refused(#[from] kube::Error),
-}
-
 impl RootCaController {
     /// A controller for an authority in PEM; it reads from the context's caches.
     #[must_use]
@@ -90,7 +82,7 @@ impl RootCaController {
         }
     }
 
-    async fn reconcile(&self, namespace: &str) -> Result<Next, RootCaError> {
+    async fn reconcile(&self, namespace: &str) -> Result<Next, kube::Error> {
         let found = self.namespaces.get(&Key { namespace: String::new(), name: namespace.to_owned() });
         let map = self.maps.get(&Key { namespace: namespace.to_owned(), name: CONFIG_MAP.to_owned() });
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);

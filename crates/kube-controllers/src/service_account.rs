@@ -30,14 +30,6 @@ pub struct ServiceAccountController {
     queue: Queue<String>,
 }
 
-/// Why a namespace has no account.
-#[derive(Debug, thiserror::Error)]
-pub enum ServiceAccountError {
-    /// The server did not do what it was asked.
-    #[error("the server refused: {0}")]
-    Refused(#[from] kube::Error),
-}
-
 impl ServiceAccountController {
     /// A controller; it reads from the context's caches.
     #[must_use]
@@ -83,7 +75,7 @@ impl ServiceAccountController {
         }
     }
 
-    async fn reconcile(&self, namespace: &str) -> Result<Next, ServiceAccountError> {
+    async fn reconcile(&self, namespace: &str) -> Result<Next, kube::Error> {
         let found = self.namespaces.get(&Key { namespace: String::new(), name: namespace.to_owned() });
         let account = self.accounts.get(&Key { namespace: namespace.to_owned(), name: ACCOUNT.to_owned() });
         if decide(found.as_deref(), account.as_deref()) == Plan::Create {

@@ -54,7 +54,7 @@ enum Work {
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The server did not do what it was asked.
-    #[error("the server refused: {0}")]
+    #[error("the server refused")]
     Refused(#[from] kube::Error),
     /// There is no signature.
     #[error(transparent)]

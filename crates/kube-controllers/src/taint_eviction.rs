@@ -52,14 +52,6 @@ struct Doomed {
     told: bool,
 }
 
-/// Why a pod did not go.
-#[derive(Debug, thiserror::Error)]
-pub enum EvictionError {
-    /// The server did not do what it was asked.
-    #[error("the server refused: {0}")]
-    Refused(#[from] kube::Error),
-}
-
 impl TaintEvictionController {
     /// A controller; it reads from the context's caches.
     #[must_use]
@@ -123,7 +115,7 @@ impl TaintEvictionController {
         self.nodes.get(&Key { namespace: String::new(), name })
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, EvictionError> {
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(pod) = self.pods.get(key) else {
             self.doomed().remove(key);
             return Ok(Next::Wait);

@@ -63,14 +63,6 @@ struct Memory {
     written: BTreeMap<Work, String>,
 }
 
-/// Why a node or a pod on it is not as it should be.
-#[derive(Debug, thiserror::Error)]
-pub enum NodeError {
-    /// The server did not do what it was asked.
-    #[error("the server refused: {0}")]
-    Refused(#[from] kube::Error),
-}
-
 impl NodeLifecycleController {
     /// A controller; it reads from the context's caches.
     #[must_use]
@@ -220,7 +212,7 @@ impl NodeLifecycleController {
         self.recorder.record(node, Kind::Normal, reason, message);
     }
 
-    async fn reconcile(&self, work: &Work) -> Result<Next, NodeError> {
+    async fn reconcile(&self, work: &Work) -> Result<Next, kube::Error> {
         match work {
             Work::Node(name) => {
                 let Some(node) = self.node(name) else { return Ok(Next::Wait) };
