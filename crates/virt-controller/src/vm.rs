@@ -5,4 +5,5 @@
 
 pub mod backoff;
 pub mod printable;
+pub mod revision;
 pub mod run_strategy;
