@@ -61,7 +61,6 @@ pub(crate) struct Gvk {
 pub(crate) struct Field {
     pub(crate) name: &'static str,
     /// Numbers of the protobuf fields that lead to it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the protobuf decoder of the second half reads them"))]
     pub(crate) numbers: Vec<u32>,
     pub(crate) shape: Shape,
     /// Written even when it is empty.

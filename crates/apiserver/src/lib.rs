@@ -34,6 +34,7 @@ mod metrics;
 mod names;
 mod negotiate;
 mod openapi;
+mod protobuf;
 mod registry;
 mod render;
 mod request;

@@ -8,11 +8,14 @@ use super::Call;
 use crate::convert;
 use crate::facts;
 use crate::json::{self, Document};
+use crate::protobuf;
 use crate::registry::{Content, api_version};
 use crate::request::FieldValidation;
 use crate::status::{Status, Subject};
 
-const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// The last one for built-in kinds only.
+const ACCEPTED: [&str; 3] = ["application/json", "application/yaml", PROTOBUF];
 
 impl Call {
     /// The media type of the body, without parameters.
@@ -29,6 +32,12 @@ impl Call {
                 .map_err(|error| Status::bad_request(format!("couldn't get version/kind; json parse error: {error}"))),
             "application/yaml" => json::parse_yaml(&self.body)
                 .map_err(|error| Status::bad_request(format!("couldn't get version/kind; yaml parse error: {error}"))),
+            // Go's typed clients send it without asking, and do not fall back.
+            PROTOBUF if !self.resource.is_custom() => {
+                let value = protobuf::decode(&self.body).map_err(|error| Status::bad_request(error.to_string()))?;
+                Ok(Document { value, duplicates: Vec::new() })
+            }
+            _ if self.resource.is_custom() => Err(Status::unsupported_media_type(&ACCEPTED[..2])),
             _ => Err(Status::unsupported_media_type(&ACCEPTED)),
         }
     }
