@@ -1,3 +1,13 @@
-//! The controllers of virtual machines. So far their decisions, which are pure; the parts that act follow.
+//! virt-controller: the controllers of virtual machines, their instances and their nodes.
+//!
+//! ```text
+//! KubeVirt ──> config ─┐
+//! VMI, claims ─────────┼─> render ──> the launcher pod
+//! launcher settings ───┘
+//! ```
+//! Watches nothing yet, owns nothing, emits nothing: so far there are the pure parts, configuration and rendering.
+//! Absent on purpose: nodes' disks and sockets; what a pod becomes on its node is virt-handler's.
 
+pub mod config;
+pub mod render;
 pub mod vm;
