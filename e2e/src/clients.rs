@@ -9,10 +9,10 @@ pub mod python;
 use anyhow::{Result, ensure};
 
 /// What one check found.
-type Outcome = (&'static str, Result<()>);
+pub(crate) type Outcome = (&'static str, Result<()>);
 
 /// Fails with every check that failed.
-fn all(outcomes: Vec<Outcome>) -> Result<()> {
+pub(crate) fn all(outcomes: Vec<Outcome>) -> Result<()> {
     let failed: Vec<String> = outcomes
         .into_iter()
         .filter_map(|(name, result)| result.err().map(|error| format!("{name}: {error:#}")))

@@ -46,8 +46,13 @@ impl ControlPlane {
         Self::start_with(&[BEYOND])
     }
 
+    /// Starts it with more flags for the server.
+    ///
     /// A port that was free may be taken a moment later, by any connection of this machine: then all is tried again.
-    fn start_with(arguments: &[&str]) -> Result<Self> {
+    ///
+    /// # Errors
+    /// As for [`Self::start`].
+    pub fn start_with(arguments: &[&str]) -> Result<Self> {
         let mut last = None;
         for _ in 0..STARTS {
             match Self::try_start(arguments) {
@@ -88,6 +93,12 @@ impl ControlPlane {
     #[must_use]
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
+    }
+
+    /// The certificate of the server, with its authority behind it in the same file.
+    #[must_use]
+    pub fn authority(&self) -> PathBuf {
+        self.folder.path().join("certificates/apiserver.crt")
     }
 
     /// The processes of the server and of its store.

@@ -49,6 +49,12 @@ impl Embedded {
         self.folder.path().join("kubeconfig")
     }
 
+    /// The authority behind its certificate.
+    #[must_use]
+    pub fn authority(&self) -> PathBuf {
+        self.folder.path().join("pki/ca.crt")
+    }
+
     /// Its process.
     #[must_use]
     pub fn process(&self) -> u32 {

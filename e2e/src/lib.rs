@@ -5,6 +5,7 @@
 pub mod clients;
 pub mod console;
 pub mod control_plane;
+pub mod controllers;
 pub mod differential;
 pub mod embedded;
 pub mod guest;

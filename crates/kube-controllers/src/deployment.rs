@@ -64,7 +64,7 @@ pub struct Plan {
     pub update: Vec<SetUpdate>,
     /// Replica sets beyond the history limit.
     pub delete: Vec<Target>,
-    /// The deployment's own revision annotation, if it differs; a write of the status may carry it.
+    /// The deployment's own revision annotation, if it differs; the write of the status carries it.
     pub revision: Option<String>,
     /// The whole new status, if it differs.
     pub status: Option<DeploymentStatus>,

@@ -9,8 +9,8 @@ mod decide;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
+use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Api, Client, ResourceExt as _};
@@ -146,18 +146,20 @@ impl NamespaceController {
             .map(|(kind, new)| {
                 let old = current.iter().find(|old| old.type_ == *kind && old.status == new.status());
                 let since = old.and_then(|old| old.last_transition_time.clone());
-                serde_json::json!({
-                    "type": kind,
-                    "status": new.status(),
-                    "reason": new.reason,
-                    "message": new.message,
-                    "lastTransitionTime": since.or_else(|| namespace.metadata.deletion_timestamp.clone()),
-                })
+                NamespaceCondition {
+                    type_: (*kind).to_owned(),
+                    status: new.status().to_owned(),
+                    reason: Some(new.reason.to_owned()),
+                    message: Some(new.message.clone()),
+                    last_transition_time: since.or_else(|| namespace.metadata.deletion_timestamp.clone()),
+                }
             })
             .collect();
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let patch = serde_json::json!({ "status": { "conditions": list } });
-        api.patch_status(&namespace.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        let mut written = namespace.clone();
+        written.status.get_or_insert_default().conditions = Some(list);
+        // Kubernetes lets this controller update, not patch.
+        api.replace_status(&namespace.name_any(), &PostParams::default(), &written).await?;
         Ok(())
     }
 }

@@ -2,19 +2,18 @@
 //! can tell the API server from another.
 //!
 //! Watches: Namespace, ConfigMap (those of that name). Owns: those config maps, all of their data. Emits: a creation or one
-//! patch. Absent on purpose: any reading of files; what the authority is comes with the settings.
+//! update. Absent on purpose: any reading of files; what the authority is comes with the settings.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PatchParams};
+use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
-use serde_json::{Map, Value, json};
 
 use crate::writing::{create, is_active, unless_gone};
 
@@ -89,9 +88,8 @@ impl RootCaController {
         match decide(found.as_deref(), map.as_deref(), &self.root_ca) {
             Plan::Nothing => {}
             Plan::Create(map) => create(&api, &map).await?,
-            Plan::Patch(patch) => {
-                unless_gone(api.patch(CONFIG_MAP, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
-            }
+            // Kubernetes lets this controller update, not patch.
+            Plan::Replace(map) => unless_gone(api.replace(CONFIG_MAP, &PostParams::default(), &map).await)?,
         }
         Ok(Next::Wait)
     }
@@ -101,7 +99,7 @@ impl RootCaController {
 enum Plan {
     Nothing,
     Create(Box<ConfigMap>),
-    Patch(Value),
+    Replace(Box<ConfigMap>),
 }
 
 /// # Guarantees
@@ -121,43 +119,24 @@ fn decide(namespace: Option<&Namespace>, map: Option<&ConfigMap>, root_ca: &str)
         return Plan::Create(Box::new(ConfigMap { metadata, data, ..ConfigMap::default() }));
     };
     let described = map.annotations().get(ANNOTATION).is_some_and(|text| !text.is_empty());
-    let data = map.data.iter().flatten();
-    let strangers: Map<String, Value> =
-        data.filter(|(key, _)| *key != FIELD).map(|(key, _)| (key.clone(), Value::Null)).collect();
-    let right = map.data.as_ref().and_then(|data| data.get(FIELD)).is_some_and(|found| found == root_ca);
-    if described && right && strangers.is_empty() {
+    let data = Some(BTreeMap::from([(FIELD.to_owned(), root_ca.to_owned())]));
+    if described && map.data == data {
         return Plan::Nothing;
     }
-    let mut data = strangers;
-    data.insert(FIELD.to_owned(), json!(root_ca));
-    Plan::Patch(json!({
-        "metadata": { "uid": map.uid(), "annotations": { ANNOTATION: DESCRIPTION } },
-        "data": data,
-    }))
+    let mut right = ConfigMap { data, ..map.clone() };
+    right.annotations_mut().insert(ANNOTATION.to_owned(), DESCRIPTION.to_owned());
+    Plan::Replace(Box::new(right))
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
     fn active() -> Namespace {
         serde_json::from_value(json!({ "status": { "phase": "Active" } })).unwrap()
-    }
-
-    fn merge(into: &mut Value, patch: &Value) {
-        let Some(fields) = patch.as_object() else { return into.clone_from(patch) };
-        for (key, value) in fields {
-            if value.is_null() {
-                into.as_object_mut().unwrap().remove(key);
-            } else {
-                if !into[key].is_object() && value.is_object() {
-                    into[key] = json!({});
-                }
-                merge(&mut into[key], value);
-            }
-        }
     }
 
     #[test]
@@ -170,9 +149,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever somebody made of it, one patch puts it right, and then there is nothing more to do.
+        /// Whatever somebody made of it, one write puts it right, and then there is nothing more to do.
         #[test]
-        fn one_patch_puts_it_right(
+        fn one_write_puts_it_right(
             data in prop::collection::btree_map("ca.crt|other|x", "ca|y", 0..3),
             annotations in prop::collection::btree_map("kubernetes.io/description|a", "|text", 0..3),
         ) {
@@ -181,10 +160,8 @@ mod tests {
             match decide(Some(&active()), Some(&map), "ca") {
                 Plan::Nothing => prop_assert_eq!(map.data.unwrap(), BTreeMap::from([(FIELD.to_owned(), "ca".to_owned())])),
                 Plan::Create(_) => prop_assert!(false, "it is there"),
-                Plan::Patch(patch) => {
-                    let mut value = serde_json::to_value(&map).unwrap();
-                    merge(&mut value, &patch);
-                    let right: ConfigMap = serde_json::from_value(value).unwrap();
+                Plan::Replace(right) => {
+                    prop_assert_eq!(&right.metadata.uid, &map.metadata.uid);
                     prop_assert_eq!(right.annotations().get("a"), annotations.get("a"));
                     prop_assert_eq!(decide(Some(&active()), Some(&right), "ca"), Plan::Nothing);
                 }

@@ -95,45 +95,60 @@ impl Settings {
 /// All feature gates. There is none yet: what is built is on.
 pub const GATES: &[Gate] = &[];
 
-/// All controllers.
+/// All controllers. Their accounts are those that Kubernetes gives rights to (`system:controller:*`).
 pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
     Descriptor::new(deployment::NAME, &["deployment"], |context, settings| {
         let (controller, workers) = (DeploymentController::new(context), settings.deployment_workers);
         Ok(Started::new(async move { controller.run(workers).await }))
     }),
-    Descriptor::new(garbage::NAME, &["garbagecollector"], |context, settings| {
-        let (collector, workers) = (GarbageCollector::new(context), settings.garbage_collector_workers);
-        let shown = collector.clone();
-        Ok(Started::new(async move { collector.run(workers).await }).debug(move |path| shown.debug(path)))
-    }),
+    Descriptor {
+        account: "generic-garbage-collector",
+        ..Descriptor::new(garbage::NAME, &["garbagecollector"], |context, settings| {
+            let (collector, workers) = (GarbageCollector::new(context), settings.garbage_collector_workers);
+            let shown = collector.clone();
+            Ok(Started::new(async move { collector.run(workers).await }).debug(move |path| shown.debug(path)))
+        })
+    },
     Descriptor::new(namespace::NAME, &["namespace"], |context, settings| {
         let (controller, workers) = (NamespaceController::new(context), settings.namespace_workers);
         Ok(Started::new(async move { controller.run(workers).await }))
     }),
-    Descriptor::new(node_lifecycle::NAME, &["nodelifecycle"], |context, settings| {
-        let controller = NodeLifecycleController::new(context, settings.nodes());
-        Ok(Started::new(async move { controller.run().await }))
-    }),
-    Descriptor::new(pod_gc::NAME, &["podgc"], |context, settings| {
-        let controller = PodGcController::new(context, settings.terminated_pod_gc_threshold);
-        Ok(Started::new(async move { controller.run().await }))
-    }),
+    Descriptor {
+        account: "node-controller",
+        ..Descriptor::new(node_lifecycle::NAME, &["nodelifecycle"], |context, settings| {
+            let controller = NodeLifecycleController::new(context, settings.nodes());
+            Ok(Started::new(async move { controller.run().await }))
+        })
+    },
+    Descriptor {
+        account: "pod-garbage-collector",
+        ..Descriptor::new(pod_gc::NAME, &["podgc"], |context, settings| {
+            let controller = PodGcController::new(context, settings.terminated_pod_gc_threshold);
+            Ok(Started::new(async move { controller.run().await }))
+        })
+    },
     Descriptor::new(replicaset::NAME, &["replicaset"], |context, settings| {
         let (controller, workers) = (ReplicaSetController::new(context), settings.replica_set_workers);
         Ok(Started::new(async move { controller.run(workers).await }))
     }),
-    Descriptor::new(root_ca::NAME, &["root-ca-cert-publisher"], |context, settings| {
-        let Some(root_ca) = settings.root_ca.clone() else {
-            tracing::warn!(controller = root_ca::NAME, "there is no certificate authority to publish");
-            return Ok(Started::new(pending()));
-        };
-        let controller = RootCaController::new(context, root_ca);
-        Ok(Started::new(async move { controller.run().await }))
-    }),
-    Descriptor::new(service_account::NAME, &["serviceaccount"], |context, _| {
-        let controller = ServiceAccountController::new(context);
-        Ok(Started::new(async move { controller.run().await }))
-    }),
+    Descriptor {
+        account: "root-ca-cert-publisher",
+        ..Descriptor::new(root_ca::NAME, &["root-ca-cert-publisher"], |context, settings| {
+            let Some(root_ca) = settings.root_ca.clone() else {
+                tracing::warn!(controller = root_ca::NAME, "there is no certificate authority to publish");
+                return Ok(Started::new(pending()));
+            };
+            let controller = RootCaController::new(context, root_ca);
+            Ok(Started::new(async move { controller.run().await }))
+        })
+    },
+    Descriptor {
+        account: "service-account-controller",
+        ..Descriptor::new(service_account::NAME, &["serviceaccount"], |context, _| {
+            let controller = ServiceAccountController::new(context);
+            Ok(Started::new(async move { controller.run().await }))
+        })
+    },
     Descriptor {
         special_handling: true,
         ..Descriptor::new(service_account_token::NAME, &["serviceaccount-token"], |context, settings| {
@@ -146,8 +161,11 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
             Ok(Started::new(async move { controller.run(workers).await }))
         })
     },
-    Descriptor::new(taint_eviction::NAME, &[], |context, _| {
-        let controller = TaintEvictionController::new(context);
-        Ok(Started::new(async move { controller.run().await }))
-    }),
+    Descriptor {
+        account: "node-controller",
+        ..Descriptor::new(taint_eviction::NAME, &[], |context, _| {
+            let controller = TaintEvictionController::new(context);
+            Ok(Started::new(async move { controller.run().await }))
+        })
+    },
 ];

@@ -15,10 +15,10 @@ use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
 use tokio::time::sleep;
 
-async fn start() -> Client {
+async fn start(start_delay: Duration) -> Client {
     let context = support::context().await;
     let (replica_sets, deployments) = (ReplicaSetController::new(&context), DeploymentController::new(&context));
-    let behaviour = Behaviour { start_delay: Duration::from_secs(2), ..Behaviour::default() };
+    let behaviour = Behaviour { start_delay, ..Behaviour::default() };
     let nodes = HollowNodes::new(&context, ["one".to_owned()], behaviour);
     tokio::spawn(async move { replica_sets.run(3).await });
     tokio::spawn(async move { deployments.run(3).await });
@@ -43,7 +43,7 @@ async fn images(client: &Client) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_rollout_replaces_all_pods_and_an_undo_brings_the_old_set_back() {
-    let client = start().await;
+    let client = start(Duration::from_secs(2)).await;
     let api: Api<Deployment> = Api::default_namespaced(client.clone());
     let deployment = json!({
         "metadata": { "name": "web" },
@@ -79,4 +79,35 @@ async fn a_rollout_replaces_all_pods_and_an_undo_brings_the_old_set_back() {
     let before = versions().await;
     sleep(Duration::from_secs(60)).await;
     assert_eq!(versions().await, before, "at rest nothing is written");
+}
+
+/// Pods come and go at once here, so that the cache is behind most of the time: what it still shows must not be written
+/// over what is newer.
+#[tokio::test(start_paused = true)]
+async fn a_recreation_is_told_of_the_new_set_and_is_no_generation_of_its_own() {
+    let client = start(Duration::ZERO).await;
+    let api: Api<Deployment> = Api::default_namespaced(client.clone());
+    let (strategy, selector) = (json!({ "type": "Recreate" }), json!({ "matchLabels": { "app": "web" } }));
+    let deployment = json!({
+        "metadata": { "name": "web" },
+        "spec": { "replicas": 2, "strategy": strategy, "selector": selector, "template": template("i:1") },
+    });
+    api.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    for image in ["i:2", "i:3", "i:4"] {
+        let patch = json!({ "spec": { "template": template(image) } });
+        api.patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(images(&client).await, [image, image]);
+        let now = api.get("web").await.unwrap();
+        let sets = Api::<ReplicaSet>::default_namespaced(client.clone()).list(&ListParams::default()).await.unwrap();
+        let new = sets.items.iter().find(|set| set.spec.as_ref().unwrap().replicas == Some(2)).unwrap().name_any();
+        let conditions = now.status.as_ref().unwrap().conditions.as_ref().unwrap();
+        let progress = conditions.iter().find(|one| one.type_ == "Progressing").unwrap();
+        assert_eq!(progress.message, Some(format!("ReplicaSet {new:?} has successfully progressed.")));
+        assert_eq!(
+            now.annotations()["deployment.kubernetes.io/revision"],
+            now.metadata.generation.unwrap().to_string()
+        );
+    }
 }

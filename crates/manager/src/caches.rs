@@ -52,6 +52,13 @@ impl Caches {
         Self { client, chance, unreadable: Family::default(), shared: Arc::default() }
     }
 
+    /// The client that they are read with, for the rare look past them. It has the program's own rights, not those of
+    /// any one controller.
+    #[must_use]
+    pub fn reader(&self) -> &Client {
+        &self.client
+    }
+
     /// Shows in a registry what could not be read.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("cache_unreadable_objects", "Objects that could not be read", self.unreadable.clone());

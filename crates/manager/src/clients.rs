@@ -53,7 +53,7 @@ pub enum ClientError {
 }
 
 impl Clients {
-    /// Clients of a server on the network. With `accounts`, each controller is the service account of its name in
+    /// Clients of a server on the network. With `accounts`, each controller is a service account of its own in
     /// `kube-system` instead of having the program's rights.
     #[must_use]
     pub fn of_server(config: Config, program: &str, limit: Limit, accounts: bool) -> Self {
@@ -95,15 +95,15 @@ impl Clients {
         }
     }
 
-    /// The client of a controller: with its own rights if service accounts are on.
+    /// The client of a controller: with the rights of its account if service accounts are on.
     ///
     /// # Errors
     /// When it cannot be made from the configuration.
-    pub fn controller(&self, name: &str) -> Result<Client, ClientError> {
+    pub fn controller(&self, name: &str, account: &str) -> Result<Client, ClientError> {
         let (true, Source::Server(config, program)) = (self.accounts, &self.source) else {
             return self.privileged(name);
         };
-        let token = Token::new(self.privileged(&format!("{name}-token"))?, NAMESPACE, name);
+        let token = Token::new(self.privileged(&format!("{name}-token"))?, NAMESPACE, account);
         let mut config = named((**config).clone(), program, name)?;
         config.auth_info = AuthInfo::default();
         let builder = ClientBuilder::try_from(config).map_err(wrong)?;

@@ -13,6 +13,8 @@ pub type Start<S> = fn(&Context, &S) -> Result<Started, Box<dyn Error + Send + S
 pub struct Descriptor<S> {
     /// Its name, such as `replicaset-controller`.
     pub name: &'static str,
+    /// Its service account, where each controller has its own: not always of its name.
+    pub account: &'static str,
     /// Names that it had, or is also known by.
     pub aliases: &'static [&'static str],
     /// Feature gates that must all be on.
@@ -29,7 +31,15 @@ impl<S> Descriptor<S> {
     /// A controller that is on by default and needs nothing special.
     #[must_use]
     pub const fn new(name: &'static str, aliases: &'static [&'static str], start: Start<S>) -> Self {
-        Self { name, aliases, required_gates: &[], off_by_default: false, special_handling: false, start }
+        Self {
+            name,
+            account: name,
+            aliases,
+            required_gates: &[],
+            off_by_default: false,
+            special_handling: false,
+            start,
+        }
     }
 }
 

@@ -212,8 +212,8 @@ impl<S: Send + Sync> Program<S> {
         tokio::select! {
             biased;
             result = election.run(&renewals, lead) => result.map_err(FrameError::from).and_then(|led| led),
-            // Only until it leads: whoever leads ends by itself, and gives the lease back.
-            () = async { stop.clone().await; renewals.never_led().await } => Ok(()),
+            // Only until it leads: whoever leads, or may, ends by itself and gives the lease back.
+            () = async { stop.clone().await; renewals.never_led(SLOWEST_END).await } => Ok(()),
         }
     }
 
@@ -239,7 +239,8 @@ impl<S: Send + Sync> Program<S> {
             started();
             for descriptor in rest {
                 sleep(self.chance.jitter(self.start_interval, START_JITTER)).await;
-                self.start(descriptor, clients.controller(descriptor.name), common, &stopping, &mut running)?;
+                let client = clients.controller(descriptor.name, descriptor.account);
+                self.start(descriptor, client, common, &stopping, &mut running)?;
             }
             Ok::<(), FrameError>(())
         };

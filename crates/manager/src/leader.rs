@@ -3,7 +3,7 @@
 //! Whoever holds the lease renews it; who cannot renew it in time stops leading before anyone else may start. Others only
 //! compare the lease with what they saw before, on their own clock: clocks of machines need not agree.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::context::Now;
@@ -12,7 +12,8 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// How long things take. The defaults are Kubernetes'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,25 +111,41 @@ fn decide(seen: &Seen, me: &str, now: Instant) -> Step {
 /// Tells whether a leader still renews; for health checks. Its fence lets requests pass as long as the lease is certain.
 #[derive(Clone, Debug, Default)]
 pub struct Renewals {
-    last: Arc<Mutex<Option<Instant>>>,
+    standing: Arc<watch::Sender<Standing>>,
     fence: Fence,
+}
+
+/// How a process stands to the lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Standing {
+    #[default]
+    Waiting,
+    /// The lease was asked for and may be ours: the answer is not here yet.
+    Asking,
+    /// It was ours when it was last asked for, at that time.
+    Leading(Instant),
+    /// It led; the lease is lost, or about to be given back.
+    Led,
 }
 
 impl Renewals {
     /// Asked for at `at`; the lease was ours then, and is for so long.
     fn renewed(&self, at: Instant, lease: Duration) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+        self.standing.send_replace(Standing::Leading(at));
         self.fence.open_until(at + lease);
     }
 
     fn ended(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.standing.send_replace(Standing::Led);
         self.fence.close();
     }
 
-    /// Resolves at once if it does not lead, and never if it does.
-    pub(crate) async fn never_led(&self) {
-        if self.last.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+    /// Resolves if it never led, and never if it did. Where the lease was asked for, the answer tells which; it is
+    /// waited for, but not longer than that.
+    pub(crate) async fn never_led(&self, longest: Duration) {
+        let mut standing = self.standing.subscribe();
+        drop(timeout(longest, standing.wait_for(|standing| *standing != Standing::Asking)).await);
+        if matches!(*self.standing.borrow(), Standing::Leading(_) | Standing::Led) {
             std::future::pending::<()>().await;
         }
     }
@@ -142,8 +159,10 @@ impl Renewals {
     /// Whether a leader has not renewed for the lease's duration and this much more: it should be gone, and is not.
     #[must_use]
     pub fn is_stuck(&self, lease: Duration, tolerated: Duration) -> bool {
-        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.is_some_and(|last| last.elapsed() > lease + tolerated)
+        match *self.standing.borrow() {
+            Standing::Leading(last) => last.elapsed() > lease + tolerated,
+            Standing::Waiting | Standing::Asking | Standing::Led => false,
+        }
     }
 }
 
@@ -159,7 +178,7 @@ impl Election {
         lead: impl FnOnce() -> F,
     ) -> Result<F::Output, LeaderError> {
         renewals.fence.close();
-        let (mut held, asked) = self.acquire().await;
+        let (mut held, asked) = self.acquire(renewals).await;
         renewals.renewed(asked, self.durations.lease);
         tracing::info!(lease = self.name, identity = self.identity, "leading");
         let result = {
@@ -178,10 +197,11 @@ impl Election {
     }
 
     /// Waits for the lease, takes it, and tells when it asked for it.
-    async fn acquire(&self) -> (Lease, Instant) {
+    async fn acquire(&self, renewals: &Renewals) -> (Lease, Instant) {
         let mut seen = Seen::default();
         loop {
             let asked = Instant::now();
+            renewals.standing.send_replace(Standing::Asking);
             match self.attempt(&mut seen).await {
                 Ok(Some(lease)) => {
                     (self.new_leader)(&self.identity);
@@ -191,6 +211,7 @@ impl Election {
                 // Another was faster, or the server does not answer: the next attempt tells.
                 Err(error) => tracing::debug!(lease = self.name, %error, "the lease was not taken"),
             }
+            renewals.standing.send_replace(Standing::Waiting);
             sleep(self.durations.retry).await;
         }
     }
@@ -250,8 +271,7 @@ impl Election {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 // Somebody wrote it. If that was us, an answer was lost.
                 let current = self.leases.get(&self.name).await.map_err(Renewal::Failed)?;
-                let holder = current.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
-                if holder != Some(self.identity.as_str()) {
+                if !is_held(&current, &self.identity) {
                     return Err(Renewal::Taken);
                 }
                 self.write(current).await.map_err(Renewal::Failed)
@@ -266,15 +286,27 @@ impl Election {
     }
 
     /// Lets go of the lease.
-    async fn release(&self, mut held: Lease) {
+    async fn release(&self, held: Lease) {
+        let mut result = self.give_back(held).await;
+        if matches!(&result, Err(kube::Error::Api(status)) if status.code == 409) {
+            // The renewal that was under way was made all the same; or another has the lease by now.
+            result = match self.leases.get(&self.name).await {
+                Ok(current) if is_held(&current, &self.identity) => self.give_back(current).await,
+                other => other.map(drop),
+            };
+        }
+        // Whoever comes next waits a little longer, and that is all.
+        if let Err(error) = result {
+            tracing::debug!(lease = self.name, %error, "the lease was not given back");
+        }
+    }
+
+    async fn give_back(&self, mut held: Lease) -> Result<(), kube::Error> {
         let spec = held.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
         spec.renew_time = Some(MicroTime((self.now)()));
-        // Whoever comes next waits a little longer, and that is all.
-        if let Err(error) = self.leases.replace(&self.name, &PostParams::default(), &held).await {
-            tracing::debug!(lease = self.name, %error, "the lease was not given back");
-        }
+        self.leases.replace(&self.name, &PostParams::default(), &held).await.map(drop)
     }
 
     fn spec(&self, old: Option<&LeaseSpec>) -> LeaseSpec {
@@ -291,6 +323,10 @@ impl Election {
             ..LeaseSpec::default()
         }
     }
+}
+
+fn is_held(lease: &Lease, identity: &str) -> bool {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(identity)
 }
 
 /// Why a renewal was not made.
@@ -333,5 +369,22 @@ mod tests {
         let later = now + Duration::from_secs(10);
         other.update(Some(&renewed), later);
         assert_eq!(decide(&other, "me", now + Duration::from_secs(16)), Step::Wait(later + Duration::from_secs(15)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_an_answer_may_lead() {
+        let renewals = Renewals::default();
+        let longest = Duration::from_secs(5);
+        renewals.never_led(longest).await;
+        renewals.standing.send_replace(Standing::Asking);
+        let (waiting, second) = (renewals.clone(), Duration::from_secs(1));
+        let never_led = tokio::spawn(async move { waiting.never_led(longest).await });
+        sleep(second).await;
+        // It may end at once; the lease must be given back all the same.
+        renewals.renewed(Instant::now(), second);
+        renewals.ended();
+        assert!(timeout(longest * 2, never_led).await.is_err(), "it led");
+        renewals.standing.send_replace(Standing::Asking);
+        renewals.never_led(longest).await;
     }
 }

@@ -87,7 +87,7 @@ async fn a_controller_has_its_own_name_and_its_own_token() {
     let (asked, tokens) = (Asked::default(), Arc::<Mutex<Tokens>>::default());
     let config = serve(asked.clone(), tokens.clone()).await;
     let clients = Clients::of_server(config, "kube-controller-manager", Limit { qps: 0.0, burst: 0 }, true);
-    let maps: Api<ConfigMap> = Api::default_namespaced(clients.controller("deployment-controller").unwrap());
+    let maps: Api<ConfigMap> = Api::default_namespaced(clients.controller("deployment-controller", "the-account").unwrap());
     maps.get("m").await.unwrap();
     maps.get("m").await.unwrap();
     let paths = || -> Vec<String> {
@@ -97,7 +97,7 @@ async fn a_controller_has_its_own_name_and_its_own_token() {
         lines.into_iter().map(|[method, path, _, proof]| format!("{method} {path} {proof}")).collect()
     };
     let accounts = "/api/v1/namespaces/kube-system/serviceaccounts";
-    let token = format!("POST {accounts}/deployment-controller/token ");
+    let token = format!("POST {accounts}/the-account/token ");
     let get = |number: u32| format!("GET /api/v1/namespaces/default/configmaps/m Bearer t{number}");
     assert_eq!(paths(), [token.clone(), format!("POST {accounts} "), token.clone(), get(1), get(1)]);
     // A token that is not known any more is renewed with the next request.

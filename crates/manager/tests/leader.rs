@@ -67,6 +67,38 @@ async fn a_clean_stop_hands_over_at_once() {
     assert_eq!(lease.spec.unwrap().lease_transitions, Some(1), "from the first to the second");
 }
 
+/// The answer to a renewal is under way when the leader ends: the lease is newer than it knows.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_under_way_does_not_keep_the_lease() {
+    let server = server().await;
+    let (answers, answered) = watch::channel(true);
+    let service = server.for_identity(Identity::admin());
+    let slow = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (mut service, mut answered): (InProcess, _) = (service.clone(), answered.clone());
+        async move {
+            let answer = tower::Service::call(&mut service, request).await;
+            drop(answered.wait_for(|answered| *answered).await);
+            answer
+        }
+    });
+    let one = election(Client::new(slow, "default"), "one");
+    let (stop, mut stopped) = watch::channel(false);
+    let leader = tokio::spawn(async move {
+        let lead = || async move { drop(stopped.wait_for(|stop| *stop).await) };
+        one.run(&Renewals::default(), lead).await
+    });
+    sleep(Duration::from_secs(1)).await;
+    answers.send(false).unwrap();
+    sleep(Duration::from_secs(2)).await;
+    stop.send(true).unwrap();
+    sleep(Duration::from_secs(1)).await;
+    answers.send(true).unwrap();
+    leader.await.unwrap().unwrap();
+    let (_keep, open) = watch::channel(true);
+    let lease = Api::<Lease>::namespaced(client(&server, open), "kube-system").get("controllers").await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""));
+}
+
 /// A leader that hears nothing stops before anyone else may start.
 #[tokio::test(start_paused = true)]
 async fn there_are_never_two() {

@@ -5,6 +5,8 @@
 mod control_plane;
 #[path = "apiserver/crash.rs"]
 mod crash;
+#[path = "apiserver/election.rs"]
+mod election;
 #[path = "apiserver/process.rs"]
 mod process;
 #[path = "apiserver/space.rs"]

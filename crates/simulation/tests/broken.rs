@@ -27,7 +27,11 @@ fn with(broken: Descriptor<Settings>, without: &str) -> &'static [Descriptor<Set
 }
 
 fn first_violation(controllers: &'static [Descriptor<Settings>]) -> Option<Violation> {
-    (0..SEEDS).find_map(|seed| run(&Options { controllers, ..Options::seeded(seed) }).unwrap().violation)
+    violations(controllers).next()
+}
+
+fn violations(controllers: &'static [Descriptor<Settings>]) -> impl Iterator<Item = Violation> {
+    (0..SEEDS).filter_map(move |seed| run(&Options { controllers, ..Options::seeded(seed) }).unwrap().violation)
 }
 
 /// Creates what its cache does not show, without waiting for what it has created, under names that the server chooses: after
@@ -79,8 +83,9 @@ fn hasty(context: &Context) -> Started {
 #[test]
 fn a_controller_that_creates_too_much_is_caught() {
     let broken = Descriptor::new("hasty-controller", &[], |context, _| Ok(hasty(context)));
-    let violation = first_violation(with(broken, "replicaset-controller")).unwrap();
-    assert!(violation.what.contains("never asked for more than"), "{violation}");
+    // It writes no status either, which is found in every seed that it survives until the end.
+    let mut found = violations(with(broken, "replicaset-controller"));
+    assert!(found.any(|violation| violation.what.contains("never asked for more than")));
 }
 
 /// Writes the time somewhere, again and again.

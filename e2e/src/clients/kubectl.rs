@@ -51,19 +51,19 @@ pub fn run(kubeconfig: &Path, without: &[&str]) -> Result<()> {
 }
 
 /// kubectl with a kubeconfig, a home and a namespace of its own.
-struct Kubectl {
+pub(crate) struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     home: TempDir,
 }
 
 impl Kubectl {
-    fn new(kubeconfig: &Path) -> Result<Self> {
+    pub(crate) fn new(kubeconfig: &Path) -> Result<Self> {
         Ok(Self { program: peer("kubectl")?, kubeconfig: kubeconfig.to_owned(), home: tempfile::tempdir()? })
     }
 
     /// Bounded in time: a client that waits for ever is a failure like others.
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
         command.arg("60").arg(&self.program).arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(arguments).env("HOME", self.home.path()).stdin(Stdio::null());
@@ -71,12 +71,12 @@ impl Kubectl {
     }
 
     /// What it prints when it succeeds.
-    fn ok(&self, arguments: &[&str]) -> Result<String> {
+    pub(crate) fn ok(&self, arguments: &[&str]) -> Result<String> {
         crate::output(&mut self.command(arguments))
     }
 
     /// What it says when it fails, as it must.
-    fn refused(&self, arguments: &[&str], input: &str) -> Result<String> {
+    pub(crate) fn refused(&self, arguments: &[&str], input: &str) -> Result<String> {
         let output = self.feed(arguments, input)?;
         ensure!(
             !output.status.success(),
@@ -87,12 +87,18 @@ impl Kubectl {
     }
 
     /// With a manifest on standard input.
-    fn given(&self, arguments: &[&str], input: &str) -> Result<String> {
+    pub(crate) fn given(&self, arguments: &[&str], input: &str) -> Result<String> {
         let output = self.feed(arguments, input)?;
         if !output.status.success() {
             bail!("kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// What `kubectl create ...` makes, sent as JSON: our server does not read the protobuf in which it would send it.
+    pub(crate) fn create(&self, arguments: &[&str]) -> Result<String> {
+        let manifest = self.ok(&[&["create"], arguments, &["--dry-run=client", "-o", "yaml"]].concat())?;
+        self.given(&["create", "-f", "-"], &manifest)
     }
 
     fn feed(&self, arguments: &[&str], input: &str) -> Result<std::process::Output> {
@@ -105,7 +111,7 @@ impl Kubectl {
 }
 
 /// Fails unless a text has a part.
-fn has(text: &str, part: &str) -> Result<()> {
+pub(crate) fn has(text: &str, part: &str) -> Result<()> {
     ensure!(text.contains(part), "no {part:?} in\n{text}");
     Ok(())
 }

@@ -12,7 +12,6 @@ use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
 use manager::worker::{Next, work};
-use serde_json::json;
 
 use super::{Observed, Plan, Resize, decide, progress, status};
 use crate::indexes::{self, controller_of};
@@ -157,16 +156,10 @@ impl DeploymentController {
             let propagation_policy = Some(PropagationPolicy::Background);
             sets.delete(name, &DeleteParams { preconditions, propagation_policy, ..DeleteParams::default() }).await?;
         }
-        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
-        let revision = plan.revision.as_ref().map(|revision| json!({ "deployment.kubernetes.io/revision": revision }));
-        if let Some(annotations) = revision {
-            let patch = json!({ "metadata": { "uid": deployment.uid(), "annotations": annotations } });
-            api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        if plan.status.is_none() && plan.revision.is_none() {
+            return Ok(());
         }
-        if let Some(status) = &plan.status {
-            self.write_status(key, deployment, status).await?;
-        }
-        Ok(())
+        self.write_status(key, deployment, plan.status.as_ref(), plan.revision.as_deref()).await
     }
 
     async fn create(
@@ -202,7 +195,7 @@ impl DeploymentController {
                 let message = format!("Failed to create new replica set {name:?}: {error}");
                 self.recorder.record(deployment, Kind::Warning, progress::NOT_CREATED, &message);
                 if let Some(status) = status::not_created(deployment, &message, (self.now)()) {
-                    self.write_status(key, deployment, &status).await?;
+                    self.write_status(key, deployment, Some(&status), None).await?;
                 }
                 Err(error)
             }
@@ -215,15 +208,27 @@ impl DeploymentController {
         self.recorder.record(deployment, Kind::Normal, "ScalingReplicaSet", message);
     }
 
+    /// Writes the status and, with it, the revision: an annotation that is written by itself counts as a new generation.
+    ///
+    /// Only over the status that was observed: conditions go on from those before, so that a write from a cache that
+    /// lags behind would bring old ones back.
     async fn write_status(
         &self,
         key: &Key,
         deployment: &Deployment,
-        status: &DeploymentStatus,
+        status: Option<&DeploymentStatus>,
+        revision: Option<&str>,
     ) -> Result<(), kube::Error> {
         let api: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
-        let patch = json!({ "metadata": { "uid": deployment.uid() }, "status": status });
-        api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await.map(drop)
+        let mut written = deployment.clone();
+        if let Some(revision) = revision {
+            written.annotations_mut().insert("deployment.kubernetes.io/revision".to_owned(), revision.to_owned());
+        }
+        if let Some(status) = status {
+            written.status = Some(status.clone());
+        }
+        // Kubernetes lets this controller update, not patch.
+        api.replace_status(&key.name, &PostParams::default(), &written).await.map(drop)
     }
 }
 

@@ -39,6 +39,8 @@ pub struct NodeLifecycleController {
     options: Options,
     nodes: Cache<Node>,
     leases: Cache<Lease>,
+    /// The same past the cache. Kubernetes gives this controller no right to read them itself.
+    fresh_leases: Api<Lease>,
     pods: Cache<Pod>,
     queue: Queue<Work>,
     recorder: Recorder,
@@ -72,6 +74,7 @@ impl NodeLifecycleController {
             options,
             nodes: context.caches.of(&[]),
             leases: context.caches.with_fields(&format!("metadata.namespace={LEASES}"), &[]),
+            fresh_leases: Api::namespaced(context.caches.reader().clone(), LEASES),
             pods: context.caches.of(&indexes::PODS),
             queue: context.queue(NAME),
             recorder: context.recorder.of(COMPONENT),
@@ -248,8 +251,7 @@ impl NodeLifecycleController {
     async fn declare_silent(&self, work: &Work, node: &Node, conditions: &[NodeCondition]) -> Result<(), kube::Error> {
         let name = node.name_any();
         // If our watch is cut, it is us who hear nothing.
-        let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
-        let lease = leases.get_opt(&name).await?;
+        let lease = self.fresh_leases.get_opt(&name).await?;
         if let Some(health) = self.memory().health.get_mut(&name)
             && health.is_news(lease.as_ref())
         {

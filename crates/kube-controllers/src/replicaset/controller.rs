@@ -14,7 +14,6 @@ use manager::events::{Kind, Recorder};
 use manager::expectations::Expectations;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
-use serde_json::json;
 use tokio::time::Instant;
 
 use super::{Creations, FailedVerb, Failure, Observed, OwnerPatch, Target, decide};
@@ -166,8 +165,9 @@ impl ReplicaSetController {
         }
         if let Some(status) = &plan.status {
             let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
-            let patch = json!({ "metadata": { "uid": set.uid() }, "status": status });
-            sets.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+            let written = ReplicaSet { status: Some(status.clone()), ..ReplicaSet::clone(&set) };
+            // Kubernetes lets this controller update, not patch; and only over what was observed.
+            sets.replace_status(&key.name, &PostParams::default(), &written).await?;
         }
         Ok(plan.recheck_after.map_or(Next::Wait, Next::After))
     }

@@ -44,6 +44,8 @@ pub struct Scheduler {
 /// What became of a binding.
 struct Bound {
     uid: String,
+    /// None if it was gone before it was bound.
+    pod: Option<Arc<Pod>>,
     node: String,
     result: Result<(), kube::Error>,
 }
@@ -173,13 +175,16 @@ impl Scheduler {
         if told {
             return;
         }
-        let condition = json!({
+        let mut condition = json!({
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
             "message": message,
             "lastTransitionTime": Time((self.now)()),
         });
+        if let Some(generation) = pod.metadata.generation {
+            condition["observedGeneration"] = generation.into();
+        }
         let patch = json!({ "metadata": { "uid": pod.uid() }, "status": { "conditions": [condition] } });
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         // Conditions are merged by their type.
@@ -189,10 +194,10 @@ impl Scheduler {
         }
     }
 
-    fn bound(&mut self, Bound { uid, node, result }: Bound) {
-        let pod = self.pending.get(&uid).cloned();
+    fn bound(&mut self, Bound { uid, pod, node, result }: Bound) {
         match result {
             Ok(()) => {
+                // Not asked of those that wait: the cache may have shown it as placed before the answer came.
                 if let Some(pod) = pod {
                     let key = Key::of(&*pod);
                     let message = format!("Successfully assigned {}/{} to {node}", key.namespace, key.name);
@@ -217,7 +222,7 @@ fn is_placed(pod: &Pod) -> bool {
 }
 
 async fn bind(client: Client, pod: Option<Arc<Pod>>, uid: String, node: String) -> Bound {
-    let Some(pod) = pod else { return Bound { uid, node, result: Ok(()) } };
+    let Some(pod) = pod else { return Bound { uid, pod, node, result: Ok(()) } };
     let metadata = ObjectMeta { name: Some(pod.name_any()), uid: Some(uid.clone()), ..ObjectMeta::default() };
     let target =
         ObjectReference { kind: Some("Node".to_owned()), name: Some(node.clone()), ..ObjectReference::default() };
@@ -225,5 +230,5 @@ async fn bind(client: Client, pod: Option<Arc<Pod>>, uid: String, node: String) 
     let api: Api<Pod> = Api::namespaced(client, &pod.namespace().unwrap_or_default());
     let answer: Result<serde_json::Value, _> =
         api.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
-    Bound { uid, node, result: answer.map(drop) }
+    Bound { uid, pod: Some(pod), node, result: answer.map(drop) }
 }

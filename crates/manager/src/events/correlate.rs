@@ -9,7 +9,7 @@ use super::{Happened, Kind};
 /// Events about one object that may come at once, and how long the next one takes.
 const BURST: f64 = 25.0;
 const REFILL: SignedDuration = SignedDuration::from_mins(5);
-/// So many texts of one reason within this time are told as one.
+/// Texts of one reason within this time: the last of so many, and all that follow, are told as one.
 const MOST_TEXTS: usize = 10;
 const WINDOW: SignedDuration = SignedDuration::from_mins(10);
 /// What is remembered; the oldest goes first.
@@ -68,7 +68,7 @@ impl Correlator {
         let texts = self.texts.entry(subject.clone()).or_default();
         texts.retain(|(text, at)| now.duration_since(*at) <= WINDOW && *text != happened.message);
         texts.push((happened.message.clone(), now));
-        let combined = texts.len() > MOST_TEXTS;
+        let combined = texts.len() >= MOST_TEXTS;
         let text = if combined { String::new() } else { happened.message.clone() };
         if combined {
             happened.message = format!("{COMBINED}{}", happened.message);
@@ -168,7 +168,10 @@ mod tests {
         let written: Vec<Written> =
             (0..13).filter_map(|index| correlator.take(happened(&index.to_string()), now)).collect();
         let new = written.iter().filter(|one| matches!(one, Written::New { .. })).count();
-        assert_eq!((new, written.len()), (11, 13));
+        // Nine are told apart, as by Kubernetes; the tenth is the first of the others.
+        assert_eq!((new, written.len()), (10, 13));
+        assert_eq!(written[8].happened().message, "8");
+        assert_eq!(written[9].happened().message, "(combined from similar events): 9");
         assert_eq!(written[12].happened().message, "(combined from similar events): 12");
     }
 

@@ -1,5 +1,6 @@
 //! The controllers and hollow nodes as processes of their own, on the API server.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use http::Method;
@@ -10,14 +11,15 @@ use tokio::time::timeout;
 
 use crate::process::{Process, ask};
 
-fn beside(server: &Process, arguments: &[&str]) -> Child {
+/// A program on the server; what it says on standard error can be read.
+pub(crate) fn beside(server: &Process, arguments: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
     command.args(arguments).arg("--kubeconfig").arg(server.kubeconfig()).kill_on_drop(true);
-    command.spawn().unwrap()
+    command.stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Watches until a frame is what the test waits for.
-async fn until(server: &Process, path: &str, wanted: impl Fn(&Value) -> bool) {
+/// Watches until a frame is what the test waits for, and hands it over.
+pub(crate) async fn until(server: &Process, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let mut connection = server.connect().await.unwrap();
     let answer = connection.send(Method::GET, path, &[], bytes::Bytes::new()).await.unwrap();
     let mut body = answer.into_body();
@@ -28,13 +30,14 @@ async fn until(server: &Process, path: &str, wanted: impl Fn(&Value) -> bool) {
             rest.extend_from_slice(frame.data_ref().unwrap());
             while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
                 let line: Vec<u8> = rest.drain(..=end).collect();
-                if wanted(&serde_json::from_slice(&line).unwrap()) {
-                    return;
+                let frame = serde_json::from_slice(&line).unwrap();
+                if wanted(&frame) {
+                    return frame;
                 }
             }
         }
     };
-    timeout(Duration::from_secs(60), waiting).await.unwrap();
+    timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("it does not come at {path}"))
 }
 
 #[tokio::test]

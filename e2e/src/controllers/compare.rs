@@ -1,0 +1,206 @@
+//! The same commands to our controllers and to Kubernetes' own, each on a real API server; and what is there afterwards.
+//!
+//! After each step both clusters come to rest; then every deployment, replica set, pod and event is compared. Until then
+//! they may differ, as one is faster than the other: what counts is that they end up the same.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::snapshot::Names;
+use super::{Cluster, Server};
+use crate::control_plane::ControlPlane;
+use crate::differential::compare::{Difference, differences};
+use crate::differential::deviations::Deviations;
+use crate::{peer, root};
+
+/// How often both are looked at until they are the same. Each look takes a fifth of a second or so.
+const LOOKS: usize = 60;
+/// The controllers that we have, so that no other of Kubernetes' takes part.
+const CONTROLLERS: &str = "--controllers=deployment-controller,garbage-collector-controller,namespace-controller,\
+    node-lifecycle-controller,pod-garbage-collector-controller,replicaset-controller,\
+    root-ca-certificate-publisher-controller,serviceaccount-controller,serviceaccount-token-controller,\
+    taint-eviction-controller";
+/// As the deviations know it.
+const SCRIPT: &str = "deployments";
+
+struct Step {
+    name: &'static str,
+    /// Commands of kubectl, words apart by spaces.
+    commands: &'static [&'static str],
+}
+
+const UNSCHEDULABLE: &str = "patch deployment stuck --patch \
+    {\"spec\":{\"progressDeadlineSeconds\":2,\"template\":{\"spec\":{\"nodeSelector\":{\"nowhere\":\"yes\"}}}}}";
+const STUCK: &str = "wait --for=jsonpath={.status.conditions[?(@.type==\"Progressing\")].reason}=ProgressDeadlineExceeded \
+    deployment/stuck --timeout=50s";
+const RECREATE: &str =
+    "patch deployment anew --patch {\"spec\":{\"strategy\":{\"type\":\"Recreate\",\"rollingUpdate\":null}}}";
+
+const fn step(name: &'static str, commands: &'static [&'static str]) -> Step {
+    Step { name, commands }
+}
+
+/// No deployment has ten events of different texts: from there on Kubernetes combines them by chance.
+const STEPS: &[Step] = &[
+    step("create", &["create deployment web --image=i:1 --replicas=3", "rollout status deployment/web --timeout=50s"]),
+    step("set image", &["set image deployment/web i=i:2", "rollout status deployment/web --timeout=50s"]),
+    step("scale up", &["scale deployment/web --replicas=5", "rollout status deployment/web --timeout=50s"]),
+    step("scale down", &["scale deployment/web --replicas=1", "rollout status deployment/web --timeout=50s"]),
+    step(
+        "undo",
+        &[
+            "create deployment back --image=i:1 --replicas=2",
+            "rollout status deployment/back --timeout=50s",
+            "set image deployment/back i=i:2",
+            "rollout status deployment/back --timeout=50s",
+            "rollout undo deployment/back",
+            "rollout status deployment/back --timeout=50s",
+        ],
+    ),
+    step(
+        "pause",
+        &[
+            "create deployment held --image=i:1",
+            "rollout status deployment/held --timeout=50s",
+            "rollout pause deployment/held",
+        ],
+    ),
+    step("change while paused", &["set image deployment/held i=i:2"]),
+    step("scale while paused", &["scale deployment/held --replicas=2"]),
+    step("resume", &["rollout resume deployment/held", "rollout status deployment/held --timeout=50s"]),
+    step("annotate", &["annotate deployment/held kubernetes.io/change-cause=because note=yes"]),
+    step(
+        "restart",
+        &[
+            "create deployment again --image=i:1",
+            "rollout status deployment/again --timeout=50s",
+            "rollout restart deployment/again",
+            "rollout status deployment/again --timeout=50s",
+        ],
+    ),
+    step(
+        "keep one old set",
+        &[
+            "patch deployment again --patch {\"spec\":{\"revisionHistoryLimit\":1}}",
+            "set image deployment/again i=i:2",
+            "rollout status deployment/again --timeout=50s",
+        ],
+    ),
+    step(
+        "replace at once",
+        &[
+            "create deployment anew --image=i:1 --replicas=2",
+            RECREATE,
+            "rollout status deployment/anew --timeout=50s",
+            "set image deployment/anew i=i:2",
+            "rollout status deployment/anew --timeout=50s",
+        ],
+    ),
+    step(
+        "get stuck",
+        &[
+            "create deployment stuck --image=i:1 --replicas=2",
+            "rollout status deployment/stuck --timeout=50s",
+            UNSCHEDULABLE,
+            STUCK,
+        ],
+    ),
+    step("scale while stuck", &["scale deployment/stuck --replicas=4"]),
+    step("undo while stuck", &["rollout undo deployment/stuck", "rollout status deployment/stuck --timeout=50s"]),
+    step(
+        "delete in the background",
+        &["delete deployment web --cascade=background", "wait --for=delete rs,pods -l app=web --timeout=50s"],
+    ),
+    step("delete in the foreground", &["delete deployment anew --cascade=foreground --wait --timeout=50s"]),
+    step("delete and leave orphans", &["delete deployment stuck --cascade=orphan --wait --timeout=50s"]),
+];
+
+/// One of the two clusters, and the names that were seen there.
+struct Side {
+    cluster: Cluster,
+    names: Names,
+}
+
+/// Runs every step on both.
+///
+/// # Errors
+/// With every difference that no deviation explains, and every deviation that explains nothing.
+pub(super) fn run(orlop: &Path) -> Result<()> {
+    let (mut ours, mut theirs) = start(orlop)?;
+    let deviations = Deviations::read(&root().join("e2e/controllers/deviations.yaml"))?;
+    let mut report = String::new();
+    for step in STEPS {
+        let (first, second) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| theirs.carry_out(step));
+            (ours.carry_out(step), other.join())
+        });
+        let told = |side: &Side| format!("{}\n{}", step.name, side.cluster.logs());
+        first.with_context(|| format!("ours: {}", told(&ours)))?;
+        second.map_err(|_| anyhow::anyhow!("it panicked"))?.with_context(|| format!("theirs: {}", told(&theirs)))?;
+        let found = compare(&mut ours, &mut theirs, step, &deviations)?;
+        if !found.is_empty() {
+            writeln!(report, "{}", step.name)?;
+        }
+        for Difference { path, ours, theirs } in found {
+            writeln!(report, "    {path}\n        ours:   {ours}\n        theirs: {theirs}")?;
+        }
+    }
+    for unused in deviations.unused(|_| true) {
+        writeln!(report, "deviations.yaml: no longer needed: {unused}")?;
+    }
+    ensure!(report.is_empty(), "the controllers differ\n{report}");
+    Ok(())
+}
+
+fn start(orlop: &Path) -> Result<(Side, Side)> {
+    let side = |plane: ControlPlane| -> Result<Side> {
+        let cluster = Cluster::beside(Server::Real(plane), orlop)?;
+        Ok(Side { cluster, names: Names::default() })
+    };
+    let (ours, theirs) = (ControlPlane::start()?, ControlPlane::start()?);
+    let (mut ours, mut theirs) = (side(ours)?, side(theirs)?);
+    ours.cluster.ours(&[], 3)?;
+    let alone = ["--leader-elect=false", "--secure-port=0"];
+    let controllers = [&alone[..], &[CONTROLLERS]].concat();
+    theirs.cluster.start_program("kube-controller-manager", &peer("kube-controller-manager")?, &controllers)?;
+    theirs.cluster.start_program("kube-scheduler", &peer("kube-scheduler")?, &alone)?;
+    theirs.cluster.hollow_nodes(3)?;
+    for side in [&ours, &theirs] {
+        // Without it no pod is taken.
+        side.cluster.kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "--timeout=50s"])?;
+    }
+    Ok((ours, theirs))
+}
+
+impl Side {
+    fn carry_out(&self, step: &Step) -> Result<()> {
+        for command in step.commands {
+            let words: Vec<&str> = command.split_whitespace().collect();
+            self.cluster.kubectl.ok(&words)?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks at both until they are the same; then, or when they are not in time, tells what differs.
+fn compare(ours: &mut Side, theirs: &mut Side, step: &Step, known: &Deviations) -> Result<Vec<Difference>> {
+    let mut looks = 0;
+    loop {
+        let (left, right) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| theirs.names.snapshot(&theirs.cluster.kubectl));
+            (ours.names.snapshot(&ours.cluster.kubectl), other.join())
+        });
+        let (left, right) = (left?, right.map_err(|_| anyhow::anyhow!("it panicked"))??);
+        let mut found = differences(left, right);
+        looks += 1;
+        // Only the last look counts as a use of a deviation.
+        let trial = known.clone();
+        let same = found.iter().all(|difference| trial.explains(SCRIPT, step.name, &difference.path));
+        if same || looks == LOOKS {
+            found.retain(|difference| !known.explains(SCRIPT, step.name, &difference.path));
+            return Ok(found);
+        }
+    }
+}
