@@ -1,6 +1,9 @@
 //! What the benchmarks share.
 
 pub mod apiserver;
+pub mod controllers;
+pub mod garbage;
+pub mod scheduler;
 
 /// The resident memory of a process in KiB, by the kernel's account; zero if it is gone.
 #[must_use]

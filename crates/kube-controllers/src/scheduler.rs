@@ -20,6 +20,7 @@
 //! - Sampling: Kubernetes looks at part of a large cluster only, here every node is looked at.
 
 mod affinity;
+mod census;
 mod cluster;
 mod filter;
 mod node;

@@ -87,7 +87,8 @@ async fn a_controller_has_its_own_name_and_its_own_token() {
     let (asked, tokens) = (Asked::default(), Arc::<Mutex<Tokens>>::default());
     let config = serve(asked.clone(), tokens.clone()).await;
     let clients = Clients::of_server(config, "kube-controller-manager", Limit { qps: 0.0, burst: 0 }, true);
-    let maps: Api<ConfigMap> = Api::default_namespaced(clients.controller("deployment-controller", "the-account").unwrap());
+    let maps: Api<ConfigMap> =
+        Api::default_namespaced(clients.controller("deployment-controller", "the-account").unwrap());
     maps.get("m").await.unwrap();
     maps.get("m").await.unwrap();
     let paths = || -> Vec<String> {

@@ -1,11 +1,12 @@
 //! Pod affinity: what the pods that are already there mean for a new one, per domain of a topology.
 //!
-//! A domain is a node label with its value, `topology.kubernetes.io/zone=a`. Both summaries are made once per attempt, so
-//! that a filter or a score only looks up the labels of its node. Without any affinity on either side they are empty
-//! and cost nothing.
+//! A domain is a node label with its value, `topology.kubernetes.io/zone=a`. Both summaries are made once per attempt from
+//! the census, so that a filter or a score only looks up the labels of its node. Without any affinity on either side they
+//! are empty and cost nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::census::{Counts, Sort, Wish};
 use super::cluster::Cluster;
 use super::node::NodeInfo;
 use super::pod::{PodInfo, PodTerm};
@@ -30,29 +31,30 @@ impl<'a> Domains<'a> {
     pub(super) fn around(pod: &'a PodInfo, cluster: &'a Cluster) -> Self {
         let mut domains = Self::default();
         if !(pod.near.is_empty() && pod.apart.is_empty()) {
-            domains.means_itself = pod.near.iter().all(|term| term.means(pod, cluster));
-            for node in cluster.nodes() {
-                for other in node.load.pods.values() {
-                    domains.look_at(pod, other, node, cluster);
-                }
+            domains.means_itself = pod.near.iter().all(|term| term.means(&pod.namespace, &pod.labels, cluster));
+            for (sort, counts) in cluster.census().sorts() {
+                domains.look_at(pod, sort, counts, cluster);
             }
         }
-        if cluster.any_pod_affinity() {
-            for node in cluster.nodes() {
-                let apart = node.load.with_affinity.values().flat_map(|other| &other.apart);
-                let refusing = apart.filter(|term| term.means(pod, cluster));
-                domains.closed.extend(refusing.filter_map(|term| domain(term, node)));
+        for (_, term, counts) in cluster.census().wishes().filter(|(wish, ..)| *wish == Wish::Apart) {
+            if term.means(&pod.namespace, &pod.labels, cluster) {
+                domains.closed.extend(cluster.counted(counts).filter_map(|(node, _)| domain(term, node)));
             }
         }
         domains
     }
 
-    fn look_at(&mut self, pod: &'a PodInfo, other: &PodInfo, node: &'a NodeInfo, cluster: &Cluster) {
-        let means = |term: &&PodTerm| term.means(other, cluster);
-        if pod.near.iter().all(|term| means(&term)) {
-            self.wanted.extend(pod.near.iter().filter_map(|term| domain(term, node)));
+    fn look_at(&mut self, pod: &'a PodInfo, sort: &Sort, counts: &Counts, cluster: &'a Cluster) {
+        let means = |term: &&PodTerm| term.means(&sort.namespace, &sort.labels, cluster);
+        let near: &[PodTerm] = if pod.near.iter().all(|term| means(&term)) { &pod.near } else { &[] };
+        let apart: Vec<_> = pod.apart.iter().filter(means).collect();
+        if near.is_empty() && apart.is_empty() {
+            return;
         }
-        self.shunned.extend(pod.apart.iter().filter(means).filter_map(|term| domain(term, node)));
+        for (node, _) in cluster.counted(counts) {
+            self.wanted.extend(near.iter().filter_map(|term| domain(term, node)));
+            self.shunned.extend(apart.iter().filter_map(|term| domain(term, node)));
+        }
     }
 
     /// Whether the pods that `pod` must be near are near `node`.
@@ -78,28 +80,22 @@ impl<'a> Domains<'a> {
 #[derive(Default)]
 pub(super) struct Pull<'a>(BTreeMap<Domain<'a>, i64>);
 
-/// What a required affinity of a pod that is there weighs for the pod that it means.
-const REQUIRED_BY_OTHERS: i64 = 1;
-
 impl<'a> Pull<'a> {
     pub(super) fn on(pod: &'a PodInfo, cluster: &'a Cluster) -> Self {
         let mut pull = Self::default();
         if !pod.preferred_pods.is_empty() {
-            for node in cluster.nodes() {
-                for other in node.load.pods.values() {
-                    let meant = pod.preferred_pods.iter().filter(|(_, term)| term.means(other, cluster));
-                    meant.for_each(|(weight, term)| pull.add(*weight, term, node));
+            for (sort, counts) in cluster.census().sorts() {
+                let means = |term: &PodTerm| term.means(&sort.namespace, &sort.labels, cluster);
+                for (weight, term) in pod.preferred_pods.iter().filter(|(_, term)| means(term)) {
+                    pull.add(*weight, term, counts, cluster);
                 }
             }
         }
-        if cluster.any_pod_affinity() {
-            for node in cluster.nodes() {
-                for other in node.load.with_affinity.values() {
-                    let required = other.near.iter().map(|term| (REQUIRED_BY_OTHERS, term));
-                    let preferred = other.preferred_pods.iter().map(|(weight, term)| (*weight, term));
-                    let meant = required.chain(preferred).filter(|(_, term)| term.means(pod, cluster));
-                    meant.for_each(|(weight, term)| pull.add(weight, term, node));
-                }
+        for (wish, term, counts) in cluster.census().wishes() {
+            if let Wish::Weight(weight) = wish
+                && term.means(&pod.namespace, &pod.labels, cluster)
+            {
+                pull.add(weight, term, counts, cluster);
             }
         }
         pull
@@ -109,9 +105,11 @@ impl<'a> Pull<'a> {
         if self.0.is_empty() { 0 } else { domains_of(node).filter_map(|domain| self.0.get(&domain)).sum() }
     }
 
-    fn add(&mut self, weight: i64, term: &'a PodTerm, node: &'a NodeInfo) {
-        if let Some(domain) = domain(term, node) {
-            *self.0.entry(domain).or_default() += weight;
+    fn add(&mut self, weight: i64, term: &'a PodTerm, counts: &Counts, cluster: &'a Cluster) {
+        for (node, count) in cluster.counted(counts) {
+            if let Some(domain) = domain(term, node) {
+                *self.0.entry(domain).or_default() += weight * i64::try_from(count).unwrap_or(i64::MAX);
+            }
         }
     }
 }

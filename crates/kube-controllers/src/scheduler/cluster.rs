@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 
+use super::census::{Census, Counts};
 use super::node::{Load, NodeInfo};
 use super::pod::PodInfo;
 use super::queue::Event;
@@ -28,8 +29,8 @@ pub struct Cluster {
     orphans: BTreeMap<String, Load>,
     pods: BTreeMap<String, Placed>,
     namespaces: BTreeMap<String, Labels>,
-    /// How many of `pods` care what other pods are near; at zero, that work is left out.
-    with_affinity: usize,
+    /// The same pods as pod affinity sees them.
+    census: Census,
     rotation: usize,
 }
 
@@ -86,7 +87,7 @@ impl Cluster {
     /// A pod is gone.
     pub fn remove_pod(&mut self, uid: &str) -> Option<Event> {
         let Placed { pod, node, .. } = self.pods.remove(uid)?;
-        self.with_affinity -= usize::from(pod.has_pod_affinity());
+        self.census.remove(&pod, &node);
         if let Some(node) = self.nodes.get_mut(&node) {
             node.load.remove(&pod);
         } else if let Some(load) = self.orphans.get_mut(&node) {
@@ -132,8 +133,13 @@ impl Cluster {
         self.namespaces.get(namespace).unwrap_or(&NONE)
     }
 
-    pub(super) fn any_pod_affinity(&self) -> bool {
-        self.with_affinity > 0
+    pub(super) fn census(&self) -> &Census {
+        &self.census
+    }
+
+    /// The nodes that are known of those that pods were counted on.
+    pub(super) fn counted(&self, counts: &Counts) -> impl Iterator<Item = (&NodeInfo, usize)> {
+        counts.iter().filter_map(|(name, count)| Some((self.nodes.get(name)?, *count)))
     }
 
     pub(super) fn rotation(&self) -> usize {
@@ -162,7 +168,7 @@ impl Cluster {
             None => self.orphans.entry(node.to_owned()).or_default(),
         };
         load.add(&pod);
-        self.with_affinity += usize::from(pod.has_pod_affinity());
+        self.census.add(&pod, node);
         self.pods.insert(pod.uid.clone(), Placed { pod, node: node.to_owned(), assumed });
         Some(event)
     }

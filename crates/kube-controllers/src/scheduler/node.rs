@@ -24,8 +24,6 @@ pub(super) struct NodeInfo {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Load {
     pub(super) pods: BTreeMap<String, Arc<PodInfo>>,
-    /// Those of `pods` that care what other pods are near.
-    pub(super) with_affinity: BTreeMap<String, Arc<PodInfo>>,
     pub(super) requested: Resources,
     pub(super) demand: Demand,
     /// How many pods take each port: two may, by binding them past the scheduler.
@@ -57,9 +55,6 @@ impl Load {
         for port in &pod.ports {
             *self.ports.entry(port.clone()).or_default() += 1;
         }
-        if pod.has_pod_affinity() {
-            self.with_affinity.insert(pod.uid.clone(), Arc::clone(pod));
-        }
         self.pods.insert(pod.uid.clone(), Arc::clone(pod));
     }
 
@@ -74,7 +69,6 @@ impl Load {
                 }
             }
         }
-        self.with_affinity.remove(&pod.uid);
         self.pods.remove(&pod.uid);
     }
 }

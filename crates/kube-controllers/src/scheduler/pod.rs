@@ -46,7 +46,7 @@ pub(super) struct HostPort {
 }
 
 /// One term of a pod affinity: the pods it means, and how near is near.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PodTerm {
     pub(super) topology_key: String,
     namespaces: BTreeSet<String>,
@@ -104,10 +104,6 @@ impl PodInfo {
     pub fn name(&self) -> &str {
         &self.name
     }
-
-    pub(super) fn has_pod_affinity(&self) -> bool {
-        !(self.near.is_empty() && self.apart.is_empty() && self.preferred_pods.is_empty())
-    }
 }
 
 /// The fields of a pod that ask the scheduler for something it does not do, by path; to warn about.
@@ -138,10 +134,10 @@ impl PodTerm {
     }
 
     /// Labels first: they tell most pods apart, and namespaces cost a look-up.
-    pub(super) fn means(&self, pod: &PodInfo, cluster: &Cluster) -> bool {
-        self.selector.matches(&pod.labels)
-            && (self.namespaces.contains(&pod.namespace)
-                || self.namespace_selector.matches(cluster.namespace_labels(&pod.namespace)))
+    pub(super) fn means(&self, namespace: &str, labels: &Labels, cluster: &Cluster) -> bool {
+        self.selector.matches(labels)
+            && (self.namespaces.contains(namespace)
+                || self.namespace_selector.matches(cluster.namespace_labels(namespace)))
     }
 }
 

@@ -4,6 +4,7 @@
 //! beside it, many at a time. A pod counts as placed from the decision on, and is taken back if its binding fails.
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use manager::cache::{Cache, Changed, Key};
 use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use serde_json::json;
+use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
 
 use super::{Cluster, Outcome, PodInfo, Queue};
@@ -78,8 +80,10 @@ impl Scheduler {
             (self.pods.subscribe(), self.nodes.subscribe(), self.namespaces.subscribe());
         let mut bindings = FuturesUnordered::new();
         loop {
-            let wake = self.queue.next_wakeup(self.started.elapsed()).map(|at| self.started + at);
-            let idle = self.started + FAR_AWAY;
+            // A backlog is worked off without a wait; others must have their turn all the same.
+            consume_budget().await;
+            let (started, now) = (self.started, self.started.elapsed());
+            let wake = self.queue.next_wakeup(now);
             let free = bindings.len() < MOST_BINDINGS;
             tokio::select! {
                 biased;
@@ -88,7 +92,7 @@ impl Scheduler {
                 change = namespaces.next() => self.namespace_changed(change),
                 change = pods.next() => self.pod_changed(change),
                 Some(bound) = bindings.next(), if !bindings.is_empty() => self.bound(bound),
-                () = sleep_until(wake.unwrap_or(idle)), if free => {
+                () = due(wake, started, now), if free => {
                     if let Some(pod) = self.queue.pop(self.started.elapsed())
                         && let Some((uid, node)) = self.place(&pod).await
                     {
@@ -214,8 +218,14 @@ impl Scheduler {
     }
 }
 
-/// Longer than any process runs: nothing waits for this.
-const FAR_AWAY: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// Resolves when a pod is due: at once if one is, because a timer takes up to a millisecond even for what is over.
+async fn due(wake: Option<Duration>, started: Instant, now: Duration) {
+    match wake {
+        Some(at) if at <= now => {}
+        Some(at) => sleep_until(started + at).await,
+        None => pending().await,
+    }
+}
 
 fn is_placed(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|node| !node.is_empty())

@@ -14,16 +14,16 @@ pub(super) type Labels = BTreeMap<String, String>;
 const NAME_FIELD: &str = "metadata.name";
 
 /// All requirements hold; `None` selects nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Selector(Option<Vec<Requirement>>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Requirement {
     key: String,
     test: Test,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Test {
     In(BTreeSet<String>),
     NotIn(BTreeSet<String>),

@@ -28,6 +28,8 @@ pub(super) struct SketchPod {
     port: Option<u8>,
     near: Option<(u8, Topology)>,
     apart: Option<(u8, Topology)>,
+    /// With a weight; below zero, it would better be apart.
+    preferred: Option<(i64, (u8, Topology))>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +52,24 @@ pub(super) fn any_pod() -> impl Strategy<Value = SketchPod> {
     let topology = || any::<bool>().prop_map(|zone| if zone { Topology::Zone } else { Topology::Host });
     let term = || option::weighted(0.2, (0..3_u8, topology()));
     let numbers = (0..4_u32, 0..4_u32, 0..2_u32, 0..3_u8, 0..2_u8);
-    let wishes = (any::<bool>(), option::weighted(0.2, 0..2_u8), option::weighted(0.2, 0..2_u8), term(), term());
-    (numbers, wishes).prop_map(|((cpu, init_cpu, gpus, app, namespace), (tolerates, zone, port, near, apart))| {
-        SketchPod { cpu, init_cpu, gpus, app, namespace, tolerates, zone, port, near, apart }
-    })
+    let weight = || (1..100_i64, any::<bool>()).prop_map(|(weight, apart)| if apart { -weight } else { weight });
+    let preferred = option::weighted(0.3, (weight(), (0..3_u8, topology())));
+    let wishes = (any::<bool>(), option::weighted(0.2, 0..2_u8), option::weighted(0.2, 0..2_u8));
+    (numbers, wishes, (term(), term(), preferred)).prop_map(
+        |((cpu, init_cpu, gpus, app, namespace), (tolerates, zone, port), (near, apart, preferred))| SketchPod {
+            cpu,
+            init_cpu,
+            gpus,
+            app,
+            namespace,
+            tolerates,
+            zone,
+            port,
+            near,
+            apart,
+            preferred,
+        },
+    )
 }
 
 pub(super) fn node_name(index: usize) -> String {
@@ -93,8 +109,16 @@ impl SketchPod {
                 Topology::Host => "host",
                 Topology::Zone => "zone",
             };
-            let term = json!({ "topologyKey": key, "labelSelector": { "matchLabels": { "app": app.to_string() } } });
-            json!({ "requiredDuringSchedulingIgnoredDuringExecution": [term] })
+            json!({ "topologyKey": key, "labelSelector": { "matchLabels": { "app": app.to_string() } } })
+        };
+        let affinity = |required: Option<(u8, Topology)>, towards: bool| {
+            let preferred = self.preferred.filter(|(weight, _)| (*weight > 0) == towards);
+            let preferred =
+                preferred.map(|(weight, wanted)| json!([{ "weight": weight.abs(), "podAffinityTerm": term(wanted) }]));
+            json!({
+                "requiredDuringSchedulingIgnoredDuringExecution": required.map(|wanted| json!([term(wanted)])),
+                "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+            })
         };
         let ports = self.port.map(|port| json!([{ "containerPort": 1, "hostPort": 80 + i32::from(port) }]));
         let requests = json!({ "cpu": self.cpu.to_string(), "example.com/gpu": self.gpus.to_string() });
@@ -110,7 +134,7 @@ impl SketchPod {
                 "initContainers": [{ "name": "i", "resources": { "requests": init_requests } }],
                 "tolerations": self.tolerates.then(|| json!([{ "key": "k", "operator": "Exists" }])),
                 "nodeSelector": self.zone.map(|zone| json!({ "zone": zone.to_string() })),
-                "affinity": { "podAffinity": self.near.map(term), "podAntiAffinity": self.apart.map(term) },
+                "affinity": { "podAffinity": affinity(self.near, true), "podAntiAffinity": affinity(self.apart, false) },
             },
         });
         serde_json::from_value(object).unwrap()
@@ -145,10 +169,7 @@ pub(super) fn fits(pod: &SketchPod, index: usize, nodes: &[SketchNode], placed: 
     let ports = pod.port.is_none_or(|port| here.iter().all(|other| other.port != Some(port)));
     let zone = pod.zone.is_none_or(|zone| node.zone == Some(zone));
     let admitted = !node.cordoned && (!node.tainted || pod.tolerates);
-    let same_domain = |at: usize, topology: Topology| {
-        let own = node.domain(index, topology);
-        own.is_some() && own == nodes[at].domain(at, topology)
-    };
+    let same_domain = |at: usize, topology: Topology| is_same_domain(index, at, topology, nodes);
     let near = pod.near.is_none_or(|(app, topology)| {
         let mut meant = placed.iter().filter(|(other, _)| other.is_meant(app, pod));
         let nobody = meant.clone().all(|(_, at)| nodes[*at].domain(*at, topology).is_none());
@@ -162,4 +183,23 @@ pub(super) fn fits(pod: &SketchPod, index: usize, nodes: &[SketchNode], placed: 
         other.apart.is_none_or(|(app, topology)| !(pod.is_meant(app, other) && same_domain(*at, topology)))
     });
     resources && ports && zone && admitted && near && apart && tolerated
+}
+
+/// How much the others want a pod to go to a node, and how much it wants to be near them there.
+pub(super) fn pull(pod: &SketchPod, index: usize, nodes: &[SketchNode], placed: &[Placement]) -> i64 {
+    let weigh = |by: &SketchPod, of: &SketchPod, at: usize, wish: Option<(i64, (u8, Topology))>| {
+        let counts = |(app, topology)| of.is_meant(app, by) && is_same_domain(index, at, topology, nodes);
+        wish.filter(|(_, wanted)| counts(*wanted)).map_or(0, |(weight, _)| weight)
+    };
+    let each = placed.iter().map(|(other, at)| {
+        weigh(pod, other, *at, pod.preferred)
+            + weigh(other, pod, *at, other.preferred)
+            + weigh(other, pod, *at, other.near.map(|wanted| (1, wanted)))
+    });
+    each.sum()
+}
+
+fn is_same_domain(one: usize, other: usize, topology: Topology, nodes: &[SketchNode]) -> bool {
+    let own = nodes[one].domain(one, topology);
+    own.is_some() && own == nodes[other].domain(other, topology)
 }

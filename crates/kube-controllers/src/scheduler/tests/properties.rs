@@ -4,7 +4,8 @@ use std::sync::Arc;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, prop_oneof, proptest};
 
-use super::model::{Placement, SketchNode, SketchPod, any_node, any_pod, fits, holds, node_name};
+use super::model::{Placement, SketchNode, SketchPod, any_node, any_pod, fits, holds, node_name, pull};
+use crate::scheduler::affinity::Pull;
 use crate::scheduler::{Cluster, Outcome, PodInfo};
 
 /// Places one pod after the other, each assumed where it was put.
@@ -130,6 +131,32 @@ proptest! {
                 Outcome::Unschedulable { message, .. } => prop_assert!(taking.is_empty(), "{} {:?}", message, taking),
             }
             prop_assert!((0..nodes.len()).all(|index| holds(index, &nodes, &placed)));
+        }
+    }
+
+    #[test]
+    fn the_pull_on_a_pod_is_that_of_all_pods_that_are_there(
+        nodes in vec(any_node(), 1..5),
+        placed in vec((any_pod(), 0..4_usize), 0..12),
+        gone in vec(0..12_usize, 0..4),
+        pod in any_pod(),
+    ) {
+        let mut cluster = Cluster::default();
+        for (index, node) in nodes.iter().enumerate() {
+            cluster.set_node(&node.object(index));
+        }
+        for (index, (other, at)) in placed.iter().enumerate() {
+            cluster.set_pod(&other.object(&format!("p{index}"), Some(*at)));
+        }
+        for index in &gone {
+            cluster.remove_pod(&format!("p{index}"));
+        }
+        let there = placed.iter().enumerate().filter(|(index, (_, at))| *at < nodes.len() && !gone.contains(index));
+        let there: Vec<Placement> = there.map(|(_, placement)| *placement).collect();
+        let info = PodInfo::new(&pod.object("new", None));
+        let found = Pull::on(&info, &cluster);
+        for (index, node) in cluster.nodes().enumerate() {
+            prop_assert_eq!(found.towards(node), pull(&pod, index, &nodes, &there));
         }
     }
 
