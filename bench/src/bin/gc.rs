@@ -104,7 +104,8 @@ const HEADS: [&str; 9] = [
     "server CPU s",
     "requests per object",
 ];
-const RATIO_HEADS: [&str; 7] = ["policy", "seconds", "CPU", "peak memory", "bytes/object", "server CPU", ""];
+const RATIO_HEADS: [&str; 8] =
+    ["policy", "seconds", "CPU", "peak memory", "bytes/object", "server CPU", "requests", ""];
 
 fn row(who: &str, load: Load, measured: &Measured) -> Vec<String> {
     let Measured { seconds, usage, bytes_per_object, server_cpu_seconds, requests } = measured;
@@ -132,6 +133,7 @@ fn ratio(load: Load, ours: &Measured, theirs: &Measured) -> Vec<String> {
         ratio(ours.usage.peak_mib, theirs.usage.peak_mib),
         ratio(ours.bytes_per_object, theirs.bytes_per_object),
         ratio(ours.server_cpu_seconds, theirs.server_cpu_seconds),
+        ratio(ours.requests.total(), theirs.requests.total()),
         String::new(),
     ]
 }

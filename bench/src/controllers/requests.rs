@@ -64,6 +64,14 @@ impl Requests {
         self
     }
 
+    /// All of them: two programs are compared fairly only where this is about the same.
+    #[must_use]
+    pub fn total(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "counts are small")]
+        let total = self.0.values().sum::<u64>() as f64;
+        total
+    }
+
     /// Per object, the most frequent first; what is rarer than one in a hundred is left out.
     #[must_use]
     pub fn per(&self, objects: usize) -> String {

@@ -13,6 +13,9 @@ use tempfile::TempDir;
 use super::{Outcome, all};
 use crate::peer;
 
+/// How often something is asked for. Each question takes a tenth of a second or so.
+const QUESTIONS: usize = 200;
+
 type Check = fn(&Kubectl) -> Result<()>;
 
 /// The checks in the order they run; the first makes what the others use.
@@ -99,6 +102,18 @@ impl Kubectl {
     pub(crate) fn create(&self, arguments: &[&str]) -> Result<String> {
         let manifest = self.ok(&[&["create"], arguments, &["--dry-run=client", "-o", "yaml"]].concat())?;
         self.given(&["create", "-f", "-"], &manifest)
+    }
+
+    /// Asks again and again until the answer is as wanted, for what no `kubectl wait` can tell.
+    pub(crate) fn until(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let mut last = String::new();
+        for _ in 0..QUESTIONS {
+            last = self.ok(arguments)?;
+            if wanted(&last) {
+                return Ok(());
+            }
+        }
+        bail!("kubectl {arguments:?} still says {last:?}")
     }
 
     fn feed(&self, arguments: &[&str], input: &str) -> Result<std::process::Output> {

@@ -1,6 +1,6 @@
 //! What users do with deployments.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 
 use super::{Check, Cluster};
 use crate::clients::kubectl::{Kubectl, has};
@@ -125,13 +125,7 @@ fn restart(cluster: &mut Cluster) -> Result<()> {
 /// Waits for an event: it is written a moment after what it tells of.
 fn happened(kubectl: &Kubectl, kind: &str, reason: &str) -> Result<()> {
     let selector = format!("--field-selector=involvedObject.kind={kind},reason={reason}");
-    // Each question takes a tenth of a second or so.
-    for _ in 0..100 {
-        if !kubectl.ok(&["get", "events", &selector, "-o", "name"])?.is_empty() {
-            return Ok(());
-        }
-    }
-    bail!("no {kind} has an event {reason}")
+    kubectl.until(&["get", "events", &selector, "-o", "name"], |names| !names.is_empty())
 }
 
 fn describe(cluster: &mut Cluster) -> Result<()> {

@@ -24,10 +24,11 @@ fn places(kubectl: &Kubectl) -> Result<Vec<String>> {
     Ok(nodes)
 }
 
-/// Waits until no pod of the deployment is on a node.
-fn empty(kubectl: &Kubectl, node: &str) -> Result<()> {
+/// Waits until no pod of an application is on a node. Not by `kubectl wait`, which asks for pods by their names: those of
+/// our replica sets come again.
+pub(super) fn empty(kubectl: &Kubectl, app: &str, node: &str) -> Result<()> {
     let there = format!("--field-selector=spec.nodeName={node}");
-    kubectl.ok(&["wait", "--for=delete", "pods", "-l", "app=web", &there, WAIT]).map(drop)
+    kubectl.until(&["get", "pods", "-l", &format!("app={app}"), &there, "-o", "name"], str::is_empty)
 }
 
 fn cordon(cluster: &mut Cluster) -> Result<()> {
@@ -48,7 +49,7 @@ fn drain(cluster: &mut Cluster) -> Result<()> {
     // One that nobody owns goes as well: that is what --force is for.
     kubectl.ok(&["run", "lone", "--image=i:1", "--overrides={\"spec\": {\"nodeName\": \"hollow-0\"}}"])?;
     kubectl.ok(&["drain", "hollow-0", "--force", "--ignore-daemonsets", WAIT])?;
-    empty(kubectl, "hollow-0")?;
+    empty(kubectl, "web", "hollow-0")?;
     let nodes = places(kubectl)?;
     ensure!(nodes == ["hollow-1"; 4], "they run on {nodes:?}");
     let left = kubectl.ok(&["get", "pod", "lone", "--ignore-not-found", "-o", "name"])?;
@@ -59,7 +60,7 @@ fn drain(cluster: &mut Cluster) -> Result<()> {
 fn taint(cluster: &mut Cluster) -> Result<()> {
     let kubectl = &cluster.kubectl;
     kubectl.ok(&["taint", "nodes", "hollow-1", "k=v:NoExecute"])?;
-    empty(kubectl, "hollow-1")?;
+    empty(kubectl, "web", "hollow-1")?;
     let nodes = places(kubectl)?;
     ensure!(nodes == ["hollow-0"; 4], "they run on {nodes:?}");
     kubectl.ok(&["taint", "nodes", "hollow-1", "k:NoExecute-"]).map(drop)

@@ -68,8 +68,7 @@ fn taint(cluster: &mut Cluster) -> Result<()> {
     kubectl.ok(&["create", "deployment", "moved", "--image=i:1", "--replicas=4"])?;
     kubectl.ok(&["rollout", "status", "deployment/moved", WAIT])?;
     kubectl.ok(&["taint", "nodes", "hollow-1", "k=v:NoExecute"])?;
-    let there = "--field-selector=spec.nodeName=hollow-1";
-    kubectl.ok(&["wait", "--for=delete", "pods", "-l", "app=moved", there, WAIT])?;
+    nodes::empty(kubectl, "moved", "hollow-1")?;
     kubectl.ok(&["rollout", "status", "deployment/moved", WAIT])?;
     kubectl.ok(&["taint", "nodes", "hollow-1", "k:NoExecute-"]).map(drop)
 }
@@ -79,13 +78,8 @@ fn authority(cluster: &mut Cluster) -> Result<()> {
     let authority = std::fs::read_to_string(cluster.authority()?)?;
     kubectl.ok(&["wait", "--for=create", "configmap/kube-root-ca.crt", WAIT])?;
     kubectl.ok(&["patch", "configmap", "kube-root-ca.crt", "--patch", "{\"data\":{\"ca.crt\":\"forged\"}}"])?;
-    // Each look takes a tenth of a second or so.
-    let right = (0..100).any(|_| {
-        let shown = kubectl.ok(&["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"]);
-        shown.is_ok_and(|shown| shown == authority)
-    });
-    ensure!(right, "the authority is not put right");
-    Ok(())
+    let get = ["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"];
+    kubectl.until(&get, |shown| shown == authority)
 }
 
 fn pages(cluster: &mut Cluster) -> Result<()> {

@@ -21,6 +21,8 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
+/// More deployments than are worked on at once.
+const MANY: usize = 30;
 /// How long a lease lasts. Where nobody may wait for its end, it is a lease that no test outlives.
 const SHORT: [&str; 2] = ["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s"];
 const LONG: [&str; 2] = ["--leader-elect-lease-duration=600s", "--leader-elect-renew-deadline=500s"];
@@ -83,7 +85,7 @@ fn deployment(name: &str) -> Value {
     })
 }
 
-fn of(name: &str) -> impl Fn(&Value) -> bool {
+fn of(name: &str) -> impl Fn(&Value) -> bool + use<'_> {
     move |frame| frame["object"]["metadata"]["labels"]["app"] == name
 }
 
@@ -137,32 +139,41 @@ async fn the_lease_of_a_leader_that_was_killed_runs_out() {
     until(&server, &format!("{PODS}?watch=1"), of("web")).await;
 }
 
-/// A leader that was stopped for longer than its lease has work waiting for it when it goes on: the deployment that was
-/// made meanwhile, which the new leader leaves alone. It must not touch that; whoever leads after it does.
+/// A leader that is stopped for longer than its lease has requests waiting when it goes on, and more work than that: the
+/// new leader leaves deployments alone. It must not touch one of them any more; whoever leads after it does.
 #[tokio::test]
 async fn a_leader_that_slept_ends_and_writes_nothing() {
     let (server, _folder) = start().await;
-    let first = manager(&server, SHORT, &[]);
+    // Slow enough to be stopped in the middle.
+    let first =
+        manager(&server, SHORT, &["--controllers=deployment-controller", "--kube-api-qps=20", "--kube-api-burst=1"]);
     let before = held_by_another(&server, MAIN, "").await;
-    post(&server, DEPLOYMENTS, &deployment("early")).await;
-    until(&server, &format!("{PODS}?watch=1"), of("early")).await;
-    let second = manager(&server, SHORT, &["--controllers=*,-deployment-controller"]);
+    for number in 0..MANY {
+        post(&server, DEPLOYMENTS, &deployment(&format!("web-{number}"))).await;
+    }
+    until(&server, &format!("{SETS}?watch=1"), of("web-0")).await;
     signal(&first, Signal::STOP);
+    let second = manager(&server, SHORT, &["--controllers=*,-deployment-controller"]);
     let after = held_by_another(&server, MAIN, &holder(&before)).await;
-    post(&server, DEPLOYMENTS, &deployment("late")).await;
+    let versions = async || {
+        let list = get(&server, DEPLOYMENTS).await["items"].take();
+        let sets = get(&server, SETS).await["items"].as_array().unwrap().len();
+        let versions: Vec<Value> =
+            list.as_array().unwrap().iter().map(|one| one["metadata"]["resourceVersion"].clone()).collect();
+        (sets, versions)
+    };
+    let untouched = versions().await;
+    assert!(untouched.0 < MANY, "it was not stopped in the middle");
     signal(&first, Signal::CONT);
     let (code, text) = ended(first).await;
     assert_eq!((code, text.contains("the lease kube-controller-manager was lost")), (Some(1), true), "{text}");
+    assert_eq!(versions().await, untouched);
     let current = get(&server, &format!("{LEASES}/{MAIN}")).await;
     assert_eq!(holder(&current), holder(&after));
-    let late = get(&server, &format!("{DEPLOYMENTS}/late")).await;
-    assert_eq!((&late["status"], &late["metadata"]["annotations"]), (&json!({}), &Value::Null), "it was touched");
-    let sets = get(&server, SETS).await;
-    assert_eq!(sets["items"].as_array().unwrap().len(), 1, "{sets}");
     let _third = manager(&server, SHORT, &[]);
     signal(&second, Signal::TERM);
     assert_eq!(ended(second).await.0, Some(0));
-    until(&server, &format!("{PODS}?watch=1"), of("late")).await;
+    until(&server, &format!("{SETS}?watch=1"), of(&format!("web-{}", MANY - 1))).await;
 }
 
 /// Replica sets move: they are only worked on under the second lease, which is taken after the first.
