@@ -108,10 +108,15 @@ impl Conditions {
         let known = self.progressing();
         let reason = known.and_then(|condition| condition.reason.as_deref());
         // It has arrived before: pods that fail later on, and a change of size, are no rollout.
+        let subject = progress.subject();
         if progress.all_updated && reason == Some(ARRIVED) {
+            // A write of the steps in between may have been lost: what arrived is named all the same.
+            let arrived = self.list.iter_mut().find(|condition| condition.type_ == PROGRESSING);
+            if let Some(condition) = arrived.filter(|_| progress.complete) {
+                condition.message = Some(format!("{subject} has successfully progressed."));
+            }
             return;
         }
-        let subject = progress.subject();
         if progress.complete {
             self.set(PROGRESSING, "True", ARRIVED, format!("{subject} has successfully progressed."));
         } else if progress.advanced {
