@@ -124,7 +124,8 @@ pub async fn measure(plane: &Plane, load: Load, whose: Whose) -> Result<Measured
     let start = Instant::now();
     let (deleted, last) = tokio::try_join!(delete(&client, load), until_gone(&mut watch, load.objects()))?;
     let () = deleted;
-    let requests = Requests::so_far(&client).await?.since(&before).without("DELETE configmaps", load.owners);
+    let requests = Requests::answered(&client, &before, "DELETE configmaps", load.objects()).await?;
+    let requests = requests.without("DELETE configmaps", load.owners);
     #[expect(clippy::cast_precision_loss, reason = "counts are small")]
     let bytes_per_object = (idle.resident_mib - empty.resident_mib) * 1024.0 * 1024.0 / load.objects() as f64;
     Ok(Measured {

@@ -82,6 +82,8 @@ struct Spec {
 }
 
 const PODS: &str = "/api/v1/namespaces/bench/pods";
+/// The request that each pod needs.
+const BINDING: &str = "POST pods/binding";
 /// Bound before the load comes: then the scheduler runs.
 const CANARY: &str = "canary";
 
@@ -115,7 +117,7 @@ pub async fn measure(plane: &Plane, load: Load, whose: Whose) -> Result<Measured
         send(&client, Method::POST, PODS, Some(&canary)).await?;
         times.follow(&mut watch, CANARY).await.context("the scheduler does not start")?;
         times = Times::default();
-        before = Requests::so_far(&client).await?;
+        before = Requests::answered(&client, &Requests::default(), BINDING, 1).await?;
         (usage, server) = (scheduler.usage(), plane.cpu_seconds());
         tokio::try_join!(create(&client, load), times.all(&mut watch, load.pods))?;
         scheduler
@@ -126,7 +128,7 @@ pub async fn measure(plane: &Plane, load: Load, whose: Whose) -> Result<Measured
         Whose::Ours | Whose::Theirs if load.backlog => scheduler.usage(),
         _ => scheduler.usage() - usage,
     };
-    let requests = Requests::so_far(&client).await?.since(&before);
+    let requests = Requests::answered(&client, &before, BINDING, load.pods).await?;
     Ok(Measured {
         bindings_per_second: times.rate(),
         p50_ms: times.latency(50),

@@ -1,12 +1,18 @@
 //! How many requests a server had, by its own count: ours and a real one count under the same names.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use kube::Client;
 use serde::{Deserialize, Serialize};
+use tokio::time::{sleep, timeout};
+
+use super::PATIENCE;
 
 const COUNTER: &str = "apiserver_request_total{";
+/// From one look at the server's count to the next.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Requests by verb and resource, such as `POST pods/binding`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +26,24 @@ impl Requests {
     pub async fn so_far(client: &Client) -> Result<Self> {
         let request = http::Request::get("/metrics").body(Vec::new())?;
         Ok(Self::read(&client.request_text(request).await?))
+    }
+
+    /// Those since an earlier look, once so many of one sort are among them. A server counts a request when it has answered
+    /// it, which may be after a watch has told what it did.
+    ///
+    /// # Errors
+    /// When the server does not tell, or they do not come.
+    pub async fn answered(client: &Client, earlier: &Self, what: &str, count: usize) -> Result<Self> {
+        let counted = async {
+            loop {
+                let requests = Self::so_far(client).await?.since(earlier);
+                if requests.0.get(what).is_some_and(|known| *known >= count as u64) {
+                    return Ok(requests);
+                }
+                sleep(LOOK).await;
+            }
+        };
+        timeout(PATIENCE, counted).await.with_context(|| format!("the server did not count {count} {what}"))?
     }
 
     fn read(text: &str) -> Self {
