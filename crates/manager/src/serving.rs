@@ -96,8 +96,8 @@ impl Serving {
         let failed = |source| ServingError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let files = certificate.files(pages.name(), address.ip(), now())?;
-        let certificates = Certificates::load(files, client_ca)?;
+        let pair = certificate.pair(pages.name(), address.ip(), now())?;
+        let certificates = Certificates::load(pair, client_ca)?;
         let guard = Guard::new(open, reviews.map(Reviews::new));
         Ok(Listening { listener, address, shared: Arc::new(Shared { pages, certificates, guard }) })
     }

@@ -147,8 +147,7 @@ async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Pla
     let (group, shown) = configuration;
     pages.configz(group, shown);
     let stop = stop_signal()?;
-    let made = tempfile::tempdir().context("make a folder for certificates")?;
-    let listening = serving.listen(port, name, made.path().to_owned(), &clients, &pages).await?;
+    let listening = serving.listen(port, name, &clients, &pages).await?;
     let (program_ended, mut ended) = watch::channel(());
     let served = async {
         match listening {
@@ -221,7 +220,6 @@ impl ServingArguments {
         self,
         default_port: u16,
         name: &str,
-        made: PathBuf,
         clients: &Clients,
         pages: &Pages,
     ) -> anyhow::Result<Option<Listening>> {
@@ -240,7 +238,7 @@ impl ServingArguments {
         }
         let certificate = match (tls_cert_file, tls_private_key_file) {
             (Some(certificate), Some(key)) => CertificateSource::Files { certificate, key },
-            _ => CertificateSource::Folder(cert_dir.unwrap_or(made)),
+            _ => cert_dir.map_or(CertificateSource::Memory, CertificateSource::Folder),
         };
         let serving = Serving {
             address: SocketAddr::new(bind_address, port),

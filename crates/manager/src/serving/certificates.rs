@@ -37,6 +37,8 @@ pub enum CertificateSource {
     /// `NAME.crt` and `NAME.key` in this folder, by the manager's name. If they are missing they are made: signed by
     /// themselves, the key readable by its owner only.
     Folder(PathBuf),
+    /// Made for this run, signed by itself, and kept in memory: nothing is left of it, however the process ends.
+    Memory,
 }
 
 /// Why a certificate cannot be used.
@@ -85,6 +87,14 @@ pub enum CertificateError {
     Verifier(#[from] rustls::server::VerifierBuilderError),
 }
 
+/// A certificate and its key.
+pub(super) enum Pair {
+    /// In files, which may change.
+    Files(Files),
+    /// Made; it stays as it is.
+    Made { certificate: CertificateDer<'static>, key: PrivateKeyDer<'static> },
+}
+
 /// The two files of a pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Files {
@@ -93,15 +103,20 @@ pub(super) struct Files {
 }
 
 impl CertificateSource {
-    /// The files, made if there are none where they may be made.
-    pub(super) fn files(self, name: &str, address: IpAddr, now: Timestamp) -> Result<Files, CertificateError> {
+    /// The pair, made if there is none where it may be made.
+    pub(super) fn pair(self, name: &str, address: IpAddr, now: Timestamp) -> Result<Pair, CertificateError> {
         let folder = match self {
-            Self::Files { certificate, key } => return Ok(Files { certificate, key }),
+            Self::Files { certificate, key } => return Ok(Pair::Files(Files { certificate, key })),
+            Self::Memory => {
+                let key = KeyPair::generate()?;
+                let certificate = self_signed(name, address, now)?.self_signed(&key)?.der().clone();
+                return Ok(Pair::Made { certificate, key: PrivateKeyDer::Pkcs8(key.serialize_der().into()) });
+            }
             Self::Folder(folder) => folder,
         };
         let files = Files { certificate: folder.join(format!("{name}.crt")), key: folder.join(format!("{name}.key")) };
         match (files.certificate.exists(), files.key.exists()) {
-            (true, true) => return Ok(files),
+            (true, true) => return Ok(Pair::Files(files)),
             (true, false) => {
                 return Err(CertificateError::NoKey { certificate: files.certificate, key: files.key });
             }
@@ -117,13 +132,13 @@ impl CertificateSource {
             key
         };
         write(&files.certificate, &self_signed(name, address, now)?.self_signed(&key)?.pem(), 0o644)?;
-        Ok(files)
+        Ok(Pair::Files(files))
     }
 }
 
 /// What is needed for a handshake, as fresh as the files.
 pub(super) struct Certificates {
-    files: Files,
+    pair: Pair,
     client_ca: Option<PathBuf>,
     looked: Mutex<Looked>,
 }
@@ -141,11 +156,11 @@ struct Looked {
 type Stamp = Option<[i128; 6]>;
 
 impl Certificates {
-    pub(super) fn load(files: Files, client_ca: Option<PathBuf>) -> Result<Self, CertificateError> {
+    pub(super) fn load(pair: Pair, client_ca: Option<PathBuf>) -> Result<Self, CertificateError> {
         // The stamps first: what changes between the two is read again at the next look.
-        let stamps = stamps(&files, client_ca.as_deref());
-        let config = Arc::new(config(&files, client_ca.as_deref())?);
-        Ok(Self { files, client_ca, looked: Mutex::new(Looked { at: Instant::now(), stamps, good: true, config }) })
+        let stamps = stamps(&pair, client_ca.as_deref());
+        let config = Arc::new(config(&pair, client_ca.as_deref())?);
+        Ok(Self { pair, client_ca, looked: Mutex::new(Looked { at: Instant::now(), stamps, good: true, config }) })
     }
 
     /// For the next handshake. If the files changed and cannot be used (half of them is written, or one is gone), what
@@ -157,13 +172,13 @@ impl Certificates {
             return looked.config.clone();
         }
         looked.at = now;
-        let stamps = stamps(&self.files, self.client_ca.as_deref());
+        let stamps = stamps(&self.pair, self.client_ca.as_deref());
         let changed = stamps != looked.stamps;
         if changed || !looked.good {
             looked.stamps = stamps;
-            match config(&self.files, self.client_ca.as_deref()) {
+            match config(&self.pair, self.client_ca.as_deref()) {
                 Ok(config) => {
-                    tracing::info!(certificate = %self.files.certificate.display(), "a new certificate is served");
+                    tracing::info!("a new certificate, or new authorities of clients, are in use");
                     looked.good = true;
                     looked.config = Arc::new(config);
                 }
@@ -181,20 +196,29 @@ impl Certificates {
     }
 }
 
-fn stamps(files: &Files, client_ca: Option<&Path>) -> Vec<Stamp> {
+fn stamps(pair: &Pair, client_ca: Option<&Path>) -> Vec<Stamp> {
     let stamp = |path: &Path| {
         let data = fs::metadata(path).ok()?;
         let times = [data.mtime(), data.mtime_nsec(), data.ctime_nsec()].map(i128::from);
         Some([data.dev().into(), data.ino().into(), data.size().into(), times[0], times[1], times[2]])
     };
-    [Some(files.certificate.as_path()), Some(files.key.as_path()), client_ca].into_iter().flatten().map(stamp).collect()
+    let files = match pair {
+        Pair::Files(Files { certificate, key }) => vec![certificate.as_path(), key.as_path()],
+        Pair::Made { .. } => Vec::new(),
+    };
+    files.into_iter().chain(client_ca).map(stamp).collect()
 }
 
-fn config(files: &Files, client_ca: Option<&Path>) -> Result<ServerConfig, CertificateError> {
+fn config(pair: &Pair, client_ca: Option<&Path>) -> Result<ServerConfig, CertificateError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let chain = chain(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
-        .map_err(|source| CertificateError::Pem { path: files.key.clone(), source })?;
+    let (chain, key) = match pair {
+        Pair::Made { certificate, key } => (vec![certificate.clone()], key.clone_key()),
+        Pair::Files(Files { certificate, key }) => {
+            let path = key.clone();
+            let key = PrivateKeyDer::from_pem_slice(&read(key)?);
+            (chain(certificate)?, key.map_err(|source| CertificateError::Pem { path, source })?)
+        }
+    };
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),

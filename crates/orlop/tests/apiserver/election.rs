@@ -108,6 +108,27 @@ async fn start() -> (Process, TempDir) {
     (Process::start(folder.path()).await, folder)
 }
 
+/// It has no time to clean up; so it must need none.
+#[tokio::test]
+async fn a_killed_manager_leaves_no_file_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Process::start(folder.path()).await;
+    let (left, port) = (tempfile::tempdir().unwrap(), free_port());
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_orlop"));
+    command.args(["controller-manager", "--bind-address=127.0.0.1", &format!("--secure-port={port}"), "--kubeconfig"]);
+    command.arg(server.kubeconfig()).env("TMPDIR", left.path()).kill_on_drop(true);
+    let mut manager = command.spawn().unwrap();
+    held_by_another(&server, MAIN, "").await;
+    assert!(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok(), "it shows its pages");
+    manager.kill().await.unwrap();
+    let names: Vec<_> = std::fs::read_dir(left.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, Vec::<std::ffi::OsString>::new());
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 #[tokio::test]
 async fn a_leader_that_is_asked_to_end_hands_over_at_once() {
     let (server, _folder) = start().await;

@@ -30,8 +30,8 @@ struct Server {
 fn server() -> Server {
     let folder = tempfile::tempdir().unwrap();
     let source = CertificateSource::Folder(folder.path().to_owned());
-    let files = source.files("test", IpAddr::V4(Ipv4Addr::LOCALHOST), Timestamp::from_second(THEN).unwrap()).unwrap();
-    let certificates = Certificates::load(files, None).unwrap();
+    let pair = source.pair("test", IpAddr::V4(Ipv4Addr::LOCALHOST), Timestamp::from_second(THEN).unwrap()).unwrap();
+    let certificates = Certificates::load(pair, None).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(folder.path().join("test.crt")).unwrap()).unwrap();
     let guard = Guard::new(AlwaysAllowed::parse(["*"]).unwrap(), None);
