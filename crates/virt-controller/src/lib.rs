@@ -8,6 +8,5 @@
 //! Watches nothing yet, owns nothing, emits nothing: so far there are the pure parts, configuration and rendering.
 //! Absent on purpose: nodes' disks and sockets; what a pod becomes on its node is virt-handler's.
 
-pub mod config;
 pub mod render;
 pub mod vm;

@@ -23,7 +23,6 @@ mod network;
 mod overhead;
 mod placement;
 mod probes;
-mod refuse;
 mod resources;
 mod security;
 mod volumes;
@@ -36,8 +35,9 @@ use api::volumes::PullPolicy;
 use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, PodReadinessGate, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::config::{ClusterConfig, Gate};
 use mounts::Mounts;
+use virt_rules::config::{ClusterConfig, Gate};
+use virt_rules::support;
 
 pub use error::RenderError;
 pub use overhead::{Part, overhead, parts};
@@ -178,7 +178,9 @@ pub fn render(input: &Input<'_>) -> Result<Pod, RenderError> {
         }
     }
     let owner = controller_reference(vmi).ok_or(RenderError::NotStored { field: "uid" })?;
-    refuse::unsupported(input)?;
+    if let Some(first) = support::refusals(vmi, input.config).into_iter().next() {
+        return Err(first.into());
+    }
     let mut mounts = Mounts::default();
     volumes::shared_folders(input, &mut mounts);
     volumes::guest_volumes(input, &mut mounts)?;

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::vmi::VirtualMachineInstance;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use virt_controller::config::ClusterConfig;
 use virt_controller::render::{Input, Launcher, Namespace, render};
+use virt_rules::config::ClusterConfig;
 
 const VMS: [(&str, &str, &str); 4] = [
     ("testvm", include_str!("golden/testvm.vmi.yaml"), include_str!("golden/testvm.pod.yaml")),

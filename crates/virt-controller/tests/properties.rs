@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
-use virt_controller::config::ClusterConfig;
 use virt_controller::render::{Claim, Input, Launcher, Namespace, RenderError, overhead, render};
+use virt_rules::config::ClusterConfig;
 
 /// How deep optional fields are filled in at random.
 const DEPTH: u32 = 9;

@@ -1,24 +1,13 @@
 //! Why an instance has no launcher pod.
 
+use virt_rules::support::Refusal;
+
 /// Why an instance has no launcher pod, by the field that is the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// The field is known and nobody acts on it yet.
-    #[error("{path}: is not supported yet; {instead}")]
-    Unsupported {
-        /// The field, as in `spec.volumes[0].memoryDump`.
-        path: String,
-        /// What to do instead.
-        instead: &'static str,
-    },
-    /// The feature is off in this cluster.
-    #[error("{path}: needs the feature gate {gate}; add it to the KubeVirt CR or remove the field")]
-    Gated {
-        /// The field.
-        path: String,
-        /// The gate's name.
-        gate: &'static str,
-    },
+    /// It asks for what nobody does, here or yet.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The field makes no sense, or contradicts another one.
     #[error("{path}: {problem}")]
     Invalid {
@@ -48,8 +37,8 @@ impl RenderError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::ClaimMissing { .. } | Self::Gated { .. } => true,
-            Self::Unsupported { .. } | Self::Invalid { .. } | Self::NotStored { .. } => false,
+            Self::ClaimMissing { .. } | Self::Refused(Refusal::Gated { .. }) => true,
+            Self::Refused(Refusal::Unsupported { .. }) | Self::Invalid { .. } | Self::NotStored { .. } => false,
         }
     }
 

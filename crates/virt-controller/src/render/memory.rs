@@ -70,7 +70,7 @@ fn on_hugepages(size: &str, request: Amount, guest: Option<Amount>, limit: Optio
 /// Where a quota wants limits, twice the request, or as often as the namespace says.
 fn automatic_limit(input: &Input<'_>, request: Amount) -> Amount {
     let label = input.namespace.labels.get(LIMIT_RATIO_LABEL);
-    let ratio = label.and_then(|text| text.parse::<crate::config::Ratio>().ok());
+    let ratio = label.and_then(|text| text.parse::<virt_rules::config::Ratio>().ok());
     let doubled = || request + request;
     whole_bytes(ratio.map_or_else(doubled, |ratio| ratio.of(request)))
 }

@@ -27,7 +27,7 @@ use api::quantity::{Amount, Quantity};
 use api::vmi::VirtualMachineInstance;
 
 use super::cpu;
-use crate::config::ClusterConfig;
+use virt_rules::config::ClusterConfig;
 
 const MI: u64 = 1 << 20;
 

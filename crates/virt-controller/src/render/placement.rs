@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{Input, cpu, name};
-use crate::config::Gate;
+use virt_rules::config::Gate;
 
 /// Everything about the place of a pod; the rest of the spec is left to others.
 pub(super) fn spec(input: &Input<'_>) -> PodSpec {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Capabilities, PodSecurityContext, SELinuxOptions, SecurityContext};
 
 use super::Input;
-use crate::config::Gate;
+use virt_rules::config::Gate;
 
 /// The user and group that QEMU runs as, known to images and storage.
 const QEMU: i64 = 107;

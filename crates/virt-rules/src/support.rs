@@ -6,25 +6,42 @@ use api::networks::Interface;
 use api::vmi::VirtualMachineInstance;
 use api::volumes::Volume;
 
-use super::{Input, RenderError};
-use crate::config::Gate;
+use crate::config::{ClusterConfig, Gate};
 
 const NO_HOTPLUG: &str = "attach the volume from the start, without hotpluggable";
 const NO_STATE: &str = "remove it; state of the TPM and firmware is not kept between runs";
 const NO_CLAIMS: &str = "name a device plugin's resource by deviceName";
 
-/// Refuses the first field that would be accepted and not acted on.
-pub(super) fn unsupported(input: &Input<'_>) -> Result<(), RenderError> {
-    let refusals =
-        object(input.vmi).into_iter().chain(volumes(input.vmi)).chain(networks(input)).chain(devices(input.vmi));
-    if let Some((path, instead)) = refusals.into_iter().next() {
-        return Err(RenderError::Unsupported { path, instead });
-    }
-    let off = gated(input.vmi).into_iter().find(|(_, gate)| !input.config.enabled(*gate));
-    match off {
-        Some((path, gate)) => Err(RenderError::Gated { path, gate: gate.name() }),
-        None => Ok(()),
-    }
+/// A field that is not acted on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The field is known and nobody acts on it yet.
+    #[error("{path}: is not supported yet; {instead}")]
+    Unsupported {
+        /// The field, as in `spec.volumes[0].memoryDump`.
+        path: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
+    /// The feature is off in this cluster.
+    #[error("{path}: needs the feature gate {gate}; add it to the KubeVirt CR or remove the field")]
+    Gated {
+        /// The field.
+        path: String,
+        /// The gate's name.
+        gate: &'static str,
+    },
+}
+
+/// All fields of an instance that would be accepted and not acted on.
+#[must_use]
+pub fn refusals(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<Refusal> {
+    let unsupported = object(vmi).into_iter().chain(volumes(vmi)).chain(networks(vmi, config)).chain(devices(vmi));
+    let off = gated(vmi).into_iter().filter(|(_, gate)| !config.enabled(*gate));
+    unsupported
+        .map(|(path, instead)| Refusal::Unsupported { path, instead })
+        .chain(off.map(|(path, gate)| Refusal::Gated { path, gate: gate.name() }))
+        .collect()
 }
 
 type Refusals = Vec<(String, &'static str)>;
@@ -73,14 +90,14 @@ fn volumes(vmi: &VirtualMachineInstance) -> Refusals {
     refusals
 }
 
-fn networks(input: &Input<'_>) -> Refusals {
+fn networks(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Refusals {
     let mut refusals = Refusals::new();
-    for (index, network) in input.vmi.spec.networks.iter().flatten().enumerate() {
+    for (index, network) in vmi.spec.networks.iter().flatten().enumerate() {
         if network.resource_claim.is_some() {
             refusals.push((format!("spec.networks[{index}].resourceClaim"), "use pod or multus"));
         }
     }
-    for (index, interface) in input.vmi.spec.domain.devices.interfaces.iter().flatten().enumerate() {
+    for (index, interface) in vmi.spec.domain.devices.interfaces.iter().flatten().enumerate() {
         let path = |field: &str| format!("spec.domain.devices.interfaces[{index}].{field}");
         let Interface { slirp, macvtap, passt, binding, .. } = interface;
         for (name, set) in [("slirp", slirp.is_some()), ("macvtap", macvtap.is_some()), ("passt", passt.is_some())] {
@@ -88,7 +105,7 @@ fn networks(input: &Input<'_>) -> Refusals {
                 refusals.push((path(name), "use masquerade or bridge"));
             }
         }
-        let plugin = binding.as_ref().and_then(|binding| input.config.binding_plugin(&binding.name));
+        let plugin = binding.as_ref().and_then(|binding| config.binding_plugin(&binding.name));
         if plugin.is_some_and(|plugin| plugin.sidecar_image.is_some()) {
             refusals.push((path("binding"), "use a plugin without a sidecar, or masquerade or bridge"));
         }
@@ -154,9 +171,24 @@ fn filled<T>(list: Option<&[T]>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Bench, vmi};
+    use serde_json::{Value, json};
+
     use super::*;
-    use serde_json::json;
+
+    fn vmi(spec: &Value) -> VirtualMachineInstance {
+        let mut whole = json!({ "domain": { "devices": {} } });
+        for (key, value) in spec.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        if whole["domain"].get("devices").is_none() {
+            whole["domain"]["devices"] = json!({});
+        }
+        serde_json::from_value(json!({ "metadata": { "name": "v" }, "spec": whole })).unwrap()
+    }
+
+    fn first(vmi: &VirtualMachineInstance) -> Option<Refusal> {
+        refusals(vmi, &ClusterConfig::default()).into_iter().next()
+    }
 
     #[test]
     fn what_nobody_does_is_refused_by_its_field() {
@@ -201,25 +233,28 @@ mod tests {
                 "spec.domain.devices.interfaces[0].slirp",
             ),
         ] {
-            let error = unsupported(&Bench::default().input(&vmi(spec))).unwrap_err();
+            let error = first(&vmi(&spec)).unwrap();
             assert!(error.to_string().starts_with(&format!("{path}: is not supported yet; ")), "{error}");
-            assert!(!error.is_retryable());
         }
     }
 
     #[test]
     fn sidecars_are_refused() {
-        let mut vmi = vmi(json!({}));
+        let mut vmi = vmi(&json!({}));
         vmi.metadata.annotations = Some([(annotation::HOOK_SIDECARS.to_owned(), "[]".to_owned())].into());
-        assert!(unsupported(&Bench::default().input(&vmi)).is_err());
+        assert!(first(&vmi).is_some());
     }
 
     #[test]
     fn what_is_switched_off_names_its_gate() {
-        let host_disk = vmi(json!({ "volumes": [{ "name": "v", "hostDisk": { "path": "/a/b", "type": "Disk" } }] }));
-        let error = unsupported(&Bench::default().input(&host_disk)).unwrap_err();
-        assert_eq!(error, RenderError::Gated { path: "spec.volumes[0].hostDisk".to_owned(), gate: "HostDisk" });
-        assert!(error.is_retryable(), "the CR may change");
-        assert!(unsupported(&Bench::gates(&["HostDisk"]).input(&host_disk)).is_ok());
+        let host_disk = vmi(&json!({ "volumes": [{ "name": "v", "hostDisk": { "path": "/a/b", "type": "Disk" } }] }));
+        let wanted = Refusal::Gated { path: "spec.volumes[0].hostDisk".to_owned(), gate: "HostDisk" };
+        assert_eq!(first(&host_disk), Some(wanted));
+        let kubevirt = json!({
+            "metadata": { "name": "kubevirt" },
+            "spec": { "configuration": { "developerConfiguration": { "featureGates": ["HostDisk"] } } },
+        });
+        let config = ClusterConfig::new(Some(&serde_json::from_value(kubevirt).unwrap()));
+        assert_eq!(refusals(&host_disk, &config), []);
     }
 }
