@@ -1,15 +1,63 @@
-//! The DataVolume types of the Containerized Data Importer that a VM embeds.
+//! DataVolumes of the Containerized Data Importer, as far as VMs embed and use them.
 
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
 use crate::enums::{closed_enum, open_enum};
+use crate::resource::resource;
 use crate::schema::core;
+
+/// A claim that somebody fills with data. Its definition is CDI's, not ours.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolume {
+    /// API group and version of this object.
+    pub api_version: Option<String>,
+    /// Kind of this object.
+    pub kind: Option<String>,
+    /// Standard object metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// The claim, and where its data comes from.
+    pub spec: DataVolumeSpec,
+    /// How far it is.
+    pub status: Option<DataVolumeStatus>,
+}
+
+resource!(DataVolume is namespaced "datavolumes" of "cdi.kubevirt.io" in "v1beta1" with { spec, status });
+
+/// How far a DataVolume is, as far as VMs care.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeStatus {
+    /// The claim, if its name is another.
+    pub claim_name: Option<String>,
+    /// How far it is.
+    pub phase: Option<DataVolumePhase>,
+}
+
+open_enum! {
+    /// How far a DataVolume is.
+    pub enum DataVolumePhase {
+        /// Nobody has looked at it yet.
+        Unset = "",
+        /// Its data is there.
+        Succeeded = "Succeeded",
+        /// Its data will not come.
+        Failed = "Failed",
+        /// Its claim is bound only when a pod uses it.
+        WaitForFirstConsumer = "WaitForFirstConsumer",
+        /// Its claim is filled when a pod uses it.
+        PendingPopulation = "PendingPopulation",
+    }
+}
 
 /// A PVC to create and the data CDI fills it with.
 #[skip_serializing_none]

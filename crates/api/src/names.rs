@@ -30,6 +30,16 @@ pub mod label {
     pub const OUTDATED_LAUNCHER_IMAGE: &str = "kubevirt.io/outdatedLauncherImage";
     /// On a node that can run realtime guests.
     pub const REALTIME: &str = "kubevirt.io/realtime";
+    /// On a revision: the kind of the instancetype or preference in it.
+    pub const REVISION_OBJECT_KIND: &str = "instancetype.kubevirt.io/object-kind";
+    /// On a revision: the API version of the object in it.
+    pub const REVISION_OBJECT_VERSION: &str = "instancetype.kubevirt.io/object-version";
+    /// On a revision: the name of the object in it.
+    pub const REVISION_OBJECT_NAME: &str = "instancetype.kubevirt.io/object-name";
+    /// On a revision: the UID of the object in it.
+    pub const REVISION_OBJECT_UID: &str = "instancetype.kubevirt.io/object-uid";
+    /// On a revision: the generation of the object in it.
+    pub const REVISION_OBJECT_GENERATION: &str = "instancetype.kubevirt.io/object-generation";
     /// On a claim: the VM whose firmware and TPM state it holds.
     pub const PERSISTENT_STATE_FOR: &str = "persistent-state-for";
     /// On a node: CPU features, one label each.
@@ -80,6 +90,14 @@ pub mod annotation {
     pub const LAST_RESTORE_UID: &str = "restore.kubevirt.io/lastRestoreUID";
     /// On an instance: containers that may edit its domain.
     pub const HOOK_SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
+    /// On an instance: the VirtualMachineInstancetype it was sized by.
+    pub const INSTANCETYPE: &str = "kubevirt.io/instancetype-name";
+    /// On an instance: the VirtualMachineClusterInstancetype it was sized by.
+    pub const CLUSTER_INSTANCETYPE: &str = "kubevirt.io/cluster-instancetype-name";
+    /// On an instance: the VirtualMachinePreference that filled it in.
+    pub const PREFERENCE: &str = "kubevirt.io/preference-name";
+    /// On an instance: the VirtualMachineClusterPreference that filled it in.
+    pub const CLUSTER_PREFERENCE: &str = "kubevirt.io/cluster-preference-name";
     /// On a node: keeps the host-model labels of an obsolete CPU.
     pub const OBSOLETE_HOST_MODEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
     /// On a node: its labels are kept by someone else.

@@ -22,12 +22,13 @@ use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use manager::writing::delete;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::indexes;
 use crate::replicaset::pods::is_finished;
-use crate::writing::{delete, disruption_target, patch_pod_status};
+use crate::writing::{disruption_target, patch_pod_status};
 use decide::{Cause, Steps, cause, is_out_of_service, steps, surplus};
 
 /// As the flag `--controllers` knows it.

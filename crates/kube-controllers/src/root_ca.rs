@@ -14,8 +14,9 @@ use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use manager::writing::{create, unless_gone};
 
-use crate::writing::{create, is_active, unless_gone};
+use crate::writing::is_active;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "root-ca-certificate-publisher-controller";

@@ -11,8 +11,9 @@ use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use manager::writing::create;
 
-use crate::writing::{create, is_active};
+use crate::writing::is_active;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "serviceaccount-controller";

@@ -20,9 +20,9 @@ use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use manager::writing::{delete, unless_gone};
 use serde_json::{Map, Value, json};
 
-use crate::writing::{delete, unless_gone};
 use decide::{ACCOUNT_NAME, ACCOUNT_UID, CA, Missing, NAMESPACE, Plan, TOKEN, account_of, decide, is_meant, without};
 use signer::{SignError, Signer};
 use token::{Subject, token};

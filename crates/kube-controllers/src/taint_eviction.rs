@@ -18,11 +18,12 @@ use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use manager::writing::delete;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::indexes;
-use crate::writing::{delete, disruption_target, patch_pod_status};
+use crate::writing::{disruption_target, patch_pod_status};
 use decide::{Plan, decide, evicting};
 
 /// As the flag `--controllers` knows it.

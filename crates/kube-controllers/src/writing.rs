@@ -1,71 +1,19 @@
-//! What several controllers do alike when they write: deletions of one object and no other, writes about something that may
-//! be gone, conditions of pods.
-//!
-//! A conflict is nowhere taken for success: it is tried again, and the next look at the cache tells what it was about.
-
-use std::fmt::Debug;
+//! What several controllers do alike when they write about pods and namespaces.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod, PodCondition};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::Status;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::api::{Patch, PatchParams};
+use manager::writing::unless_gone;
 use serde_json::{Value, json};
 
-use crate::replicaset::pods::whole_second;
-
-/// What is gone needs nothing more.
-pub(crate) fn unless_gone<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        result => result.map(drop),
-    }
-}
-
-/// Creates an object that only one can create. It may be there already, by a lost answer or by another leader; and in a
-/// namespace that is gone or goes there is nothing to try again.
-pub(crate) async fn create<T>(api: &Api<T>, object: &T) -> Result<(), kube::Error>
-where
-    T: Clone + Debug + Serialize + DeserializeOwned,
-{
-    match api.create(&PostParams::default(), object).await {
-        Err(kube::Error::Api(status))
-            if status.code == 404 || status.is_already_exists() || is_namespace_terminating(&status) =>
-        {
-            Ok(())
-        }
-        made => made.map(drop),
-    }
-}
-
-/// Deletes an object and no other of its name.
-pub(crate) async fn delete<T>(
-    api: &Api<T>,
-    name: &str,
-    uid: Option<&str>,
-    grace: Option<u32>,
-) -> Result<(), kube::Error>
-where
-    T: Clone + Debug + DeserializeOwned,
-{
-    let preconditions = Some(Preconditions { uid: uid.map(str::to_owned), ..Preconditions::default() });
-    let parameters = DeleteParams { grace_period_seconds: grace, preconditions, ..DeleteParams::default() };
-    unless_gone(api.delete(name, &parameters).await)
-}
+use manager::writing::whole_second;
 
 /// Writes some of a pod's status, and leaves the rest and the other conditions to those who own them.
 pub(crate) async fn patch_pod_status(api: &Api<Pod>, pod: &Pod, status: &Value) -> Result<(), kube::Error> {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
     unless_gone(api.patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch)).await)
-}
-
-/// Whether a creation was refused because its namespace goes.
-pub(crate) fn is_namespace_terminating(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.is_forbidden() && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 /// Whether something may be created in a namespace.

@@ -107,6 +107,12 @@ impl Chance {
         Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
     }
 
+    /// From 0 to below 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).random()
+    }
+
     /// A number.
     #[must_use]
     pub fn number(&self) -> u64 {

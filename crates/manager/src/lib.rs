@@ -28,3 +28,4 @@ pub mod serving;
 pub mod stopping;
 pub mod watching;
 pub mod worker;
+pub mod writing;

@@ -152,7 +152,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         name: NAME,
         port: PORT,
         descriptors: DESCRIPTORS,
-        settings: Box::new(move |config| {
+        settings: Box::new(move |config, _| {
             // As Kubernetes does: the authority that this program itself trusts.
             settings.root_ca = settings.root_ca.or_else(|| authority(config));
             settings
@@ -163,6 +163,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         accounts: use_service_account_credentials,
         migration: migration.transpose()?,
         configuration: ("kubecontrollermanager.config.k8s.io", configuration),
+        gauges: None,
     };
     program::run(program, plan)
 }

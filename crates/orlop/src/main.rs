@@ -9,6 +9,7 @@ mod node;
 mod program;
 mod run;
 mod scheduler;
+mod virt_controller;
 mod virt_launcher;
 mod workbench;
 
@@ -35,6 +36,7 @@ enum Command {
     ControllerManager(Box<controller_manager::Arguments>),
     Node(node::Arguments),
     Scheduler(scheduler::Arguments),
+    VirtController(virt_controller::Arguments),
     VirtLauncher(virt_launcher::Arguments),
     Crds(crds::Arguments),
     #[command(hide = true)]
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::ControllerManager(arguments) => controller_manager::run(*arguments),
         Command::Node(arguments) => node::run(arguments),
         Command::Scheduler(arguments) => scheduler::run(arguments),
+        Command::VirtController(arguments) => virt_controller::run(arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
         Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),

@@ -13,7 +13,7 @@ use manager::frame::{Leading, Program};
 use manager::gates::Gates;
 use manager::leader::Durations;
 use manager::migration::Migration;
-use manager::rate::Limit;
+use manager::rate::{Limit, RateLimiter};
 use manager::serving::{CertificateSource, Listening, Pages, Serving};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -70,7 +70,7 @@ struct ServingArguments {
     #[arg(long, default_value = "0.0.0.0", env = "ORLOP_BIND_ADDRESS")]
     bind_address: IpAddr,
     /// Its port; 0 shows nothing. By default the port that Kubernetes' own program has.
-    #[arg(long, env = "ORLOP_SECURE_PORT")]
+    #[arg(long, visible_alias = "port", env = "ORLOP_SECURE_PORT")]
     secure_port: Option<u16>,
     /// The certificate; read again when it changes.
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file", env = "ORLOP_TLS_CERT_FILE")]
@@ -94,6 +94,9 @@ struct ServingArguments {
     authorization_always_allow_paths: Vec<String>,
 }
 
+/// Makes settings of how the API server is reached, and of the limit of all requests to it.
+type Settings<S> = Box<dyn FnOnce(&kube::Config, &RateLimiter) -> S>;
+
 /// A program that is ready to run.
 pub(crate) struct Plan<S: 'static> {
     /// Its name.
@@ -101,8 +104,8 @@ pub(crate) struct Plan<S: 'static> {
     /// The port of Kubernetes' own program of that name.
     pub(crate) port: u16,
     pub(crate) descriptors: &'static [Descriptor<S>],
-    /// What is set, given how the API server is reached.
-    pub(crate) settings: Box<dyn FnOnce(&kube::Config) -> S>,
+    /// What is set.
+    pub(crate) settings: Settings<S>,
     pub(crate) selection: Selection,
     pub(crate) gates: Gates,
     pub(crate) start_interval: Duration,
@@ -110,6 +113,8 @@ pub(crate) struct Plan<S: 'static> {
     pub(crate) migration: Option<Migration>,
     /// What `/configz` shows, by group.
     pub(crate) configuration: (&'static str, serde_json::Value),
+    /// Other names of the gauges that tell whether it is ready and leads.
+    pub(crate) gauges: Option<(&'static str, &'static str)>,
 }
 
 /// A duration as Kubernetes' flags have it.
@@ -137,13 +142,17 @@ async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Pla
         accounts,
         migration,
         configuration,
+        gauges,
     } = plan;
     let leading = election.leading(name, migration)?;
     let limit = Limit { qps: kube_api_qps, burst: kube_api_burst };
     let config = cluster.config().await?;
-    let settings = settings(&config);
-    let clients = Clients::of_server(config, name, limit, accounts);
+    let clients = Clients::of_server(config.clone(), name, limit, accounts);
+    let settings = settings(&config, clients.limiter());
     let pages = Pages::new(name);
+    if let Some((ready, leading)) = gauges {
+        pages.also_known_as(ready, leading);
+    }
     let (group, shown) = configuration;
     pages.configz(group, shown);
     let stop = stop_signal()?;

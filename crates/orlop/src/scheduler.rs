@@ -37,13 +37,14 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         name: NAME,
         port: PORT,
         descriptors: DESCRIPTORS,
-        settings: Box::new(|_| scheduler_name),
+        settings: Box::new(|_, _| scheduler_name),
         selection: Selection::all(),
         gates: Gates::default(),
         start_interval: Duration::ZERO,
         accounts: false,
         migration: None,
         configuration: ("kubescheduler.config.k8s.io", configuration),
+        gauges: None,
     };
     program::run(program, plan)
 }

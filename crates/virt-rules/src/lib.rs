@@ -2,10 +2,14 @@
 //!
 //! ```text
 //! KubeVirt ──> config ──┐
-//! VMI ──────────────────┴─> support ──> what nobody acts on yet, by its field
+//! VMI ──────────────────┼─> support ──> what nobody acts on yet, by its field
+//!                       └─> attach ───> disks, input and network that go without saying
+//! VM ──> instancetype: what its instancetype and preference make of the template
 //! ```
 //! Watches nothing, owns nothing, emits nothing: pure functions.
 //! Absent on purpose: a client, and whatever only one of the two needs.
 
+pub mod attach;
 pub mod config;
+pub mod instancetype;
 pub mod support;

@@ -12,11 +12,11 @@ use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use manager::writing::is_namespace_terminating;
 
 use super::{Observed, Plan, Resize, decide, progress, status};
 use crate::indexes::{self, controller_of};
 use crate::replicaset::{OwnerPatch, Target};
-use crate::writing::is_namespace_terminating;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "deployment-controller";

@@ -13,6 +13,7 @@ use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use manager::writing::unless_gone;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -21,8 +22,9 @@ use super::health::Health;
 use super::zones::{Member, Permission, Zones};
 use super::{Options, Plan, decide, ready};
 use crate::indexes;
-use crate::replicaset::pods::{is_ready, whole_second};
-use crate::writing::{patch_pod_status, pod_condition, unless_gone};
+use crate::replicaset::pods::is_ready;
+use crate::writing::{patch_pod_status, pod_condition};
+use manager::writing::whole_second;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "node-lifecycle-controller";

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use tokio::time::Instant;
 
 use super::{Options, condition};
-use crate::replicaset::pods::whole_second;
+use manager::writing::whole_second;
 
 /// `NetworkUnavailable` is not the node's own word.
 const POSTED_BY_NODES: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 
 use super::zones::Permission;
 use super::{condition, ready};
-use crate::replicaset::pods::whole_second;
+use manager::writing::whole_second;
 
 pub(super) const NOT_READY: &str = "node.kubernetes.io/not-ready";
 pub(super) const UNREACHABLE: &str = "node.kubernetes.io/unreachable";

@@ -14,11 +14,11 @@ use manager::events::{Kind, Recorder};
 use manager::expectations::Expectations;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
+use manager::writing::is_namespace_terminating;
 use tokio::time::Instant;
 
 use super::{Creations, FailedVerb, Failure, Observed, OwnerPatch, Target, decide};
 use crate::indexes::{self, controller_of};
-use crate::writing::is_namespace_terminating;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "replicaset-controller";

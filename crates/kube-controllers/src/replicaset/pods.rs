@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// Neither finished nor being deleted.
 pub(crate) fn is_active(pod: &Pod) -> bool {
@@ -49,11 +48,6 @@ pub(crate) fn available_in(pod: &Pod, min_ready: SignedDuration, now: Timestamp)
 /// A field that counts seconds; none or a negative one is zero.
 pub(crate) fn seconds(field: Option<i32>) -> SignedDuration {
     SignedDuration::from_secs(i64::from(field.unwrap_or(0).max(0)))
-}
-
-/// The API keeps whole seconds; what is planned should equal what is read back.
-pub(crate) fn whole_second(now: Timestamp) -> Time {
-    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 fn ready_condition(pod: &Pod) -> Option<&PodCondition> {

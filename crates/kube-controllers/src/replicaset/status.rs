@@ -69,7 +69,7 @@ fn conditions(old: &ReplicaSetStatus, failure: Option<&Failure>, now: Timestamp)
             status: "True".to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(failure.message.clone()),
-            last_transition_time: Some(pods::whole_second(now)),
+            last_transition_time: Some(manager::writing::whole_second(now)),
         }));
     }
     // An empty list, not none, clears the last condition: a merge patch leaves alone what it does not name.

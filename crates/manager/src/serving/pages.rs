@@ -94,6 +94,14 @@ impl Pages {
         lock(&self.inner.controllers).insert(controller.to_owned(), show);
     }
 
+    /// Shows whether it is ready and leads under other names as well, which dashboards know.
+    pub fn also_known_as(&self, ready: &str, leading: &str) {
+        self.registry(|registry| {
+            registry.register(ready, "1 if everything that was to start has started", self.inner.ready.clone());
+            registry.register(leading, "1 if this process leads", self.inner.leading.clone());
+        });
+    }
+
     /// Whether everything that was to start has started. Until then `/readyz` fails.
     pub fn set_ready(&self, ready: bool) {
         self.inner.is_ready.store(ready, Ordering::Release);

@@ -1,40 +1,49 @@
 //! What a VM was started from: its specification as a ControllerRevision, and what a change since then means.
 
-use api::vm::{VirtualMachine, VirtualMachineSpec};
+use api::owner::controller_reference;
+use api::vm::{InstancetypeStatusRef, VirtualMachine, VirtualMachineSpec};
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::json;
+
+use super::instancetypes::Chosen;
 
 /// The name of the revision of a start: another start of the same specification is the same revision.
 #[must_use]
 pub fn name(uid: &str, generation: i64) -> String {
-    format!("revision-start-vm-{uid}-{generation}")
+    format!("{}{generation}", prefix(uid))
 }
 
-/// The revision to be kept with a start of this VM as it is now.
+/// What the names of all revisions of a VM's starts begin with.
 #[must_use]
-pub fn of_start(vm: &VirtualMachine) -> ControllerRevision {
+pub(super) fn prefix(uid: &str) -> String {
+    format!("revision-start-vm-{uid}-")
+}
+
+/// The revision to be kept with a start of this VM as it is now, bound to the instancetype and preference of this start.
+#[must_use]
+pub fn of_start(vm: &VirtualMachine, chosen: &Chosen) -> ControllerRevision {
     let metadata = &vm.metadata;
     let (uid, generation) = (metadata.uid.clone().unwrap_or_default(), metadata.generation.unwrap_or(0));
-    let owner = OwnerReference {
-        api_version: "kubevirt.io/v1".to_owned(),
-        kind: "VirtualMachine".to_owned(),
-        name: metadata.name.clone().unwrap_or_default(),
-        uid: uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    };
+    let kept = |status: Option<&InstancetypeStatusRef>| status?.controller_revision_ref.as_ref()?.name.clone();
+    let mut spec = vm.spec.clone();
+    if let Some(matcher) = &mut spec.instancetype {
+        matcher.revision_name = kept(chosen.instancetype_ref.as_ref()).or(matcher.revision_name.take());
+    }
+    if let Some(matcher) = &mut spec.preference {
+        matcher.revision_name = kept(chosen.preference_ref.as_ref()).or(matcher.revision_name.take());
+    }
     ControllerRevision {
         metadata: ObjectMeta {
             name: Some(name(&uid, generation)),
             namespace: metadata.namespace.clone(),
-            owner_references: Some(vec![owner]),
+            owner_references: controller_reference(vm).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         revision: generation,
-        data: Some(RawExtension(json!({ "spec": vm.spec }))),
+        data: Some(RawExtension(json!({ "spec": spec }))),
     }
 }
 
@@ -47,8 +56,8 @@ pub fn specification(revision: &ControllerRevision) -> Option<VirtualMachineSpec
 
 /// Whether the running instance lacks something that the VM asks for by now: only a restart brings it.
 ///
-/// Nothing of a running guest is changed from the outside yet, so every difference of the template counts; but for a
-/// firmware UUID that only spells out the one the instance has.
+/// Nothing of a running guest is changed from the outside yet, so every difference of the template counts, and another
+/// instancetype or preference; but for a firmware UUID that only spells out the one the instance has.
 #[must_use]
 pub fn needs_restart(
     started: &VirtualMachineSpec,
@@ -71,7 +80,11 @@ pub fn needs_restart(
             }
         }
     }
-    wanted != started.template.spec
+    let sizes = |spec: &VirtualMachineSpec| {
+        let instancetype = spec.instancetype.as_ref().map(|one| (one.kind.clone(), one.name.clone()));
+        (instancetype, spec.preference.as_ref().map(|one| (one.kind.clone(), one.name.clone())))
+    };
+    wanted != started.template.spec || sizes(started) != sizes(current)
 }
 
 #[cfg(test)]
@@ -104,7 +117,7 @@ mod tests {
     #[test]
     fn a_revision_keeps_what_the_vm_was_started_from() {
         let vm = vm(&domain(&json!({ "cpu": { "cores": 2 } })));
-        let revision = of_start(&vm);
+        let revision = of_start(&vm, &Chosen::default());
         assert_eq!(revision.metadata.name.as_deref(), Some("revision-start-vm-u-3"));
         assert_eq!(revision.revision, 3);
         assert_eq!(specification(&revision), Some(vm.spec));

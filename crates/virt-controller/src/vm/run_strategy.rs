@@ -20,6 +20,8 @@ pub enum Stage {
     Succeeded,
     /// It ended otherwise.
     Failed,
+    /// Somebody asked for its end already.
+    Going,
 }
 
 /// What is asked for.
@@ -58,6 +60,8 @@ pub fn wish(
     use VirtualMachineRunStrategy as Strategy;
     let asked = Asked::first(requests);
     match (strategy, instance) {
+        // Whatever is asked for, it comes after its end.
+        (_, Some(Instance { stage: Stage::Going, .. })) => Wish::Nothing,
         (Strategy::Always, None) => Wish::Start { paused: asked.start_paused() },
         // The next look starts another.
         (Strategy::Always, Some(one)) => stop_if(asked.stops(one) || one.stage != Stage::Live, false),
@@ -158,6 +162,7 @@ mod tests {
     #[test]
     fn every_strategy_over_every_state() {
         let (live, succeeded, failed) = (instance(Stage::Live), instance(Stage::Succeeded), instance(Stage::Failed));
+        let going = instance(Stage::Going);
         let none: &[VirtualMachineStateChangeRequest] = &[];
         let (starts, stops, stops_another) = (&[start()][..], &[stop("u")][..], &[stop("other")][..]);
         let cases = [
@@ -192,11 +197,21 @@ mod tests {
             (Once, failed, none, Wish::Nothing),
             (WaitAsReceiver, None, starts, Wish::Nothing),
             (Other("Tomorrow".to_owned()), live, stops, Wish::Nothing),
+            (Always, going, stops, Wish::Nothing),
+            (RerunOnFailure, going, none, Wish::Nothing),
+            (Halted, going, none, Wish::Nothing),
         ];
         for (strategy, instance, requests, wanted) in cases {
             let wish = wish(&strategy, Some(&strategy), instance, requests);
             assert_eq!(wish, wanted, "{strategy:?} {instance:?} {requests:?}");
         }
+    }
+
+    /// A guest that crashed is deleted, and the start that was noted with it must outlive it.
+    #[test]
+    fn a_start_waits_for_the_end_of_an_instance_that_goes() {
+        assert_eq!(still_open(&[start()], instance(Stage::Going)), [start()]);
+        assert_eq!(still_open(&[start()], instance(Stage::Live)), []);
     }
 
     #[test]
@@ -234,6 +249,7 @@ mod tests {
             Just(instance(Stage::Live)),
             Just(instance(Stage::Succeeded)),
             Just(instance(Stage::Failed)),
+            Just(instance(Stage::Going)),
         ]
     }
 

@@ -1,0 +1,317 @@
+//! Observes, decides and acts: the part of the VMI controller that speaks to the server.
+
+mod acting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use api::data_volume::DataVolume;
+use api::names::label;
+use api::vmi::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::{Namespace as KubernetesNamespace, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+use manager::cache::{Cache, Key, controller_of, namespace_of};
+use manager::context::{Chance, Context, Now};
+use manager::events::Recorder;
+use manager::expectations::Expectations;
+use manager::queue::Queue;
+use manager::worker::{Next, work};
+use manager::writing::OwnWrites;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::volumes::Known;
+use super::{Observed, Plan, decide};
+use crate::configuration::Configuration;
+use crate::data_volumes::DataVolumes;
+use crate::indexes;
+use crate::render::{Launcher, Namespace};
+
+/// As the flag `--controllers` knows it.
+pub const NAME: &str = "vmi-controller";
+/// The first Kubernetes whose nodes mount images as volumes without being told to.
+const IMAGE_VOLUMES_SINCE: (u32, u32) = (1, 35);
+
+/// The controller. Clones share it.
+#[derive(Clone)]
+pub struct VmiController {
+    client: Client,
+    vmis: Cache<VirtualMachineInstance>,
+    pods: Cache<Pod>,
+    claims: Cache<PersistentVolumeClaim>,
+    classes: Cache<StorageClass>,
+    namespaces: Cache<KubernetesNamespace>,
+    quotas: Cache<ResourceQuota>,
+    data_volumes: DataVolumes,
+    configuration: Configuration,
+    launcher: Arc<Launcher>,
+    image_volumes: Arc<OnceCell<bool>>,
+    queue: Queue<Key>,
+    memory: Arc<Mutex<Memory>>,
+    recorder: Recorder,
+    now: Now,
+    chance: Chance,
+}
+
+/// What is remembered between two looks at an instance.
+#[derive(Default)]
+struct Memory {
+    expectations: Expectations<Key>,
+    writes: OwnWrites<Key>,
+    failures: BTreeMap<Key, String>,
+}
+
+impl VmiController {
+    /// A controller; it reads from the context's caches. `image_volumes` is whether nodes can mount images as volumes, if
+    /// somebody knows; otherwise the server's version tells.
+    #[must_use]
+    pub(crate) fn new(
+        context: &Context,
+        launcher: Launcher,
+        image_volumes: Option<bool>,
+        data_volumes: DataVolumes,
+    ) -> Self {
+        let caches = &context.caches;
+        Self {
+            client: context.client.clone(),
+            vmis: caches.of(&indexes::VMIS),
+            pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
+            claims: caches.of(&[]),
+            classes: caches.of(&[]),
+            namespaces: caches.of(&[]),
+            quotas: caches.of(&[("namespace", namespace_of)]),
+            data_volumes,
+            configuration: Configuration::new(context),
+            launcher: Arc::new(launcher),
+            image_volumes: Arc::new(OnceCell::new_with(image_volumes)),
+            queue: context.queue(NAME),
+            memory: Arc::default(),
+            recorder: context.recorder.of("virtualmachine-controller"),
+            now: context.now.clone(),
+            chance: context.chance.clone(),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs until the queue is closed.
+    pub async fn run(&self, workers: usize) {
+        // Nobody acts on half a picture.
+        self.vmis.synced().await;
+        self.pods.synced().await;
+        self.claims.synced().await;
+        self.classes.synced().await;
+        self.namespaces.synced().await;
+        self.quotas.synced().await;
+        self.configuration.synced().await;
+        let work = work(NAME, &self.queue, workers, |key: Key| {
+            let controller = self.clone();
+            async move { controller.reconcile(&key).await }
+        });
+        tokio::select! {
+            biased;
+            () = work => {}
+            () = self.data_volumes.run() => {}
+            () = self.feed_vmis() => {}
+            () = self.feed_pods() => {}
+            () = self.feed_claims() => {}
+            () = self.feed_data_volumes() => {}
+            () = self.feed_configuration() => {}
+        }
+    }
+
+    async fn feed_vmis(&self) {
+        let mut changes = self.vmis.subscribe();
+        loop {
+            let change = changes.next().await;
+            let uid = |vmi: &Option<Arc<VirtualMachineInstance>>| vmi.as_ref().and_then(|vmi| vmi.uid());
+            if uid(&change.old) != uid(&change.new) {
+                let mut memory = self.memory();
+                memory.expectations.forget(&change.key);
+                memory.failures.remove(&change.key);
+                if change.new.is_none() {
+                    memory.writes.forget(&change.key);
+                }
+            }
+            self.queue.add(change.key);
+        }
+    }
+
+    async fn feed_pods(&self) {
+        let mut changes = self.pods.subscribe();
+        loop {
+            let change = changes.next().await;
+            let Some(pod) = change.new.as_ref().or(change.old.as_ref()) else { continue };
+            let Some(owner) = owner(pod) else { continue };
+            if change.old.is_none() {
+                self.memory().expectations.created(&owner);
+            }
+            if change.new.as_ref().is_none_or(|pod| super::pods::is_terminating(pod)) {
+                self.memory().expectations.deleted(&owner, &pod.uid().unwrap_or_default());
+            }
+            self.queue.add(owner);
+        }
+    }
+
+    /// A claim that comes or changes is news for all instances that name it.
+    async fn feed_claims(&self) {
+        let mut changes = self.claims.subscribe();
+        loop {
+            let key = changes.next().await.key;
+            self.add_users(&key);
+        }
+    }
+
+    async fn feed_data_volumes(&self) {
+        let mut changes = self.data_volumes.cache().subscribe();
+        loop {
+            let key = changes.next().await.key;
+            self.add_users(&key);
+        }
+    }
+
+    fn add_users(&self, claim: &Key) {
+        for vmi in self.vmis.find("claim", &format!("{}/{}", claim.namespace, claim.name)) {
+            self.queue.add(Key::of(&*vmi));
+        }
+    }
+
+    /// What was refused may be allowed now.
+    async fn feed_configuration(&self) {
+        let mut changes = self.configuration.subscribe();
+        loop {
+            changes.changed().await;
+            for vmi in self.vmis.all().iter().filter(|vmi| self.pods_of(vmi).is_empty() && !vmi.is_final()) {
+                self.queue.add(Key::of(&**vmi));
+            }
+        }
+    }
+
+    fn pods_of(&self, vmi: &VirtualMachineInstance) -> Vec<Arc<Pod>> {
+        self.pods.find("controller", vmi.metadata.uid.as_deref().unwrap_or_default())
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
+        let Some(vmi) = self.vmis.get(key) else { return Ok(Next::Wait) };
+        {
+            let memory = self.memory();
+            let behind = memory.writes.is_behind(key, vmi.metadata.resource_version.as_deref());
+            if behind || !memory.expectations.are_met(key, Instant::now()) {
+                return Ok(Next::Wait);
+            }
+        }
+        if vmi.spec.volumes.iter().flatten().any(|volume| volume.data_volume.is_some()) {
+            self.data_volumes.known().await;
+        }
+        let cached = self.pods_of(&vmi);
+        let mut plan = self.decide(key, &vmi, &cached, false).await?;
+        if plan.ask {
+            let asked = ask(&self.client, &vmi).await?;
+            plan = self.decide(key, &vmi, &asked, true).await?;
+        }
+        self.act(key, &vmi, plan).await
+    }
+
+    async fn decide(
+        &self,
+        key: &Key,
+        vmi: &VirtualMachineInstance,
+        pods: &[Arc<Pod>],
+        asked: bool,
+    ) -> Result<Plan, kube::Error> {
+        let image_volumes = *self.image_volumes.get_or_try_init(|| self.mounts_images()).await?;
+        let config = self.configuration.current();
+        let claims = indexes::claims_of(vmi);
+        let of_cache = |name: &String| self.claims.get(&Key { namespace: key.namespace.clone(), name: name.clone() });
+        let claims: Vec<_> = claims.iter().filter_map(of_cache).collect();
+        let volumes = self.data_volumes.of(&key.namespace);
+        let more: Vec<_> = volumes.iter().flatten().filter_map(|volume| of_cache(&claim_of(volume)?)).collect();
+        let classes = self.classes.all();
+        let named = |volume: &'_ Arc<DataVolume>| volume.metadata.name.clone().unwrap_or_default();
+        let names: Vec<(String, Arc<DataVolume>)> =
+            volumes.iter().flatten().map(|volume| (named(volume), volume.clone())).collect();
+        let all = claims.iter().chain(&more);
+        let known = Known {
+            claims: all.map(|claim| (claim.metadata.name.as_deref().unwrap_or_default(), &**claim)).collect(),
+            data_volumes: volumes.is_some().then(|| names.iter().map(|(name, one)| (name.as_str(), &**one)).collect()),
+            late_binding: classes.iter().filter(|class| binds_late(class)).filter_map(|class| name_of(class)).collect(),
+            default_class: classes.iter().find(|class| is_default(class)).and_then(|class| name_of(class)),
+        };
+        let failure = self.memory().failures.get(key).cloned();
+        let wants_cid = vmi.spec.domain.devices.autoattach_vsock == Some(true);
+        let taken_cids = if wants_cid { self.taken_cids() } else { BTreeSet::new() };
+        let observed = Observed {
+            vmi,
+            pods: pods.iter().map(|pod| &**pod).collect(),
+            asked,
+            volumes: known,
+            namespace: self.namespace(&key.namespace),
+            config: &config,
+            launcher: &self.launcher,
+            image_volumes,
+            failure: failure.as_deref(),
+            taken_cids: &taken_cids,
+            chance: if wants_cid { self.chance.number() } else { 0 },
+        };
+        Ok(decide(&observed, (self.now)()))
+    }
+
+    fn taken_cids(&self) -> BTreeSet<u32> {
+        let vmis = self.vmis.all();
+        vmis.iter().filter(|vmi| !vmi.is_final()).filter_map(|vmi| vmi.status.as_ref()?.vsock_cid).collect()
+    }
+
+    async fn mounts_images(&self) -> Result<bool, kube::Error> {
+        let version = self.client.apiserver_version().await?;
+        let number = |text: &str| text.trim_end_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0);
+        Ok((number(&version.major), number(&version.minor)) >= IMAGE_VOLUMES_SINCE)
+    }
+
+    fn namespace(&self, name: &str) -> Namespace {
+        let key = Key { namespace: String::new(), name: name.to_owned() };
+        let labels = self.namespaces.get(&key).map(|namespace| namespace.labels().clone()).unwrap_or_default();
+        let quotas = self.quotas.find("namespace", name);
+        let bounds = |what: &str| {
+            quotas.iter().any(|quota| {
+                let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
+                hard.is_some_and(|hard| hard.contains_key(what))
+            })
+        };
+        Namespace { labels, quota_on_cpu_limits: bounds("limits.cpu"), quota_on_memory_limits: bounds("limits.memory") }
+    }
+}
+
+/// The pods of an instance that the server itself has.
+pub(crate) async fn ask(client: &Client, vmi: &VirtualMachineInstance) -> Result<Vec<Arc<Pod>>, kube::Error> {
+    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
+    let api: Api<Pod> = Api::namespaced(client.clone(), vmi.metadata.namespace.as_deref().unwrap_or_default());
+    let found = api.list(&ListParams::default().labels(&format!("{}={uid}", label::CREATED_BY))).await?.items;
+    Ok(found.into_iter().filter(|pod| controller_of(pod) == [uid]).map(Arc::new).collect())
+}
+
+/// The instance that controls a pod.
+fn owner(pod: &Pod) -> Option<Key> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    let owner = owners.into_iter().find(|one| one.controller == Some(true) && one.kind == "VirtualMachineInstance")?;
+    Some(Key { namespace: pod.namespace().unwrap_or_default(), name: owner.name.clone() })
+}
+
+fn claim_of(volume: &DataVolume) -> Option<String> {
+    volume.status.as_ref()?.claim_name.clone().or_else(|| volume.metadata.name.clone())
+}
+
+fn binds_late(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+}
+
+fn is_default(class: &StorageClass) -> bool {
+    class.annotations().get("storageclass.kubernetes.io/is-default-class").is_some_and(|value| value == "true")
+}
+
+fn name_of(class: &StorageClass) -> Option<&str> {
+    class.metadata.name.as_deref()
+}

@@ -1,0 +1,125 @@
+//! Carries out what was decided about an instance.
+
+use api::vmi::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Status;
+use kube::{Api, ResourceExt as _};
+use manager::cache::{Key, controller_of};
+use manager::events::Kind;
+use manager::worker::Next;
+use manager::writing::{delete, is_namespace_terminating, unless_gone};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::VmiController;
+use crate::vmi::{Deletion, Plan, Target};
+
+impl VmiController {
+    pub(super) async fn act(&self, key: &Key, vmi: &VirtualMachineInstance, plan: Plan) -> Result<Next, kube::Error> {
+        let Plan { ask: _, create, delete, gate, change, events } = plan;
+        for event in events {
+            self.recorder.record(vmi, event.kind, event.reason, event.message);
+        }
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        for deletion in &delete {
+            self.delete(key, vmi, &pods, deletion).await?;
+        }
+        // What is in the way is told even if the next attempt fails as well.
+        if let Some(change) = &change {
+            self.write(key, change).await?;
+        }
+        if let Some(pod) = &create {
+            self.create(key, vmi, &pods, pod).await?;
+        }
+        if let Some((target, condition)) = &gate {
+            tell_gate(&pods, target, condition).await?;
+        }
+        Ok(Next::Wait)
+    }
+
+    async fn write(&self, key: &Key, change: &Value) -> Result<(), kube::Error> {
+        let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
+        match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(change)).await {
+            Ok(written) => {
+                self.memory().writes.note(key.clone(), written.metadata.resource_version.as_deref());
+                Ok(())
+            }
+            error => unless_gone(error),
+        }
+    }
+
+    async fn create(
+        &self,
+        key: &Key,
+        vmi: &VirtualMachineInstance,
+        api: &Api<Pod>,
+        pod: &Pod,
+    ) -> Result<(), kube::Error> {
+        self.memory().expectations.expect(key.clone(), 1, [], Instant::now());
+        let made = match api.create(&PostParams::default(), pod).await {
+            Ok(_) => Ok(()),
+            // An answer was lost, or another leader was faster: the cache will show it. A stranger's is another matter.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => match api.get_opt(&pod.name_any()).await? {
+                Some(found) if controller_of(&found) == controller_of(pod) => return Ok(()),
+                _ => Err(kube::Error::Api(status)),
+            },
+            // The namespace goes, and the instance with it.
+            Err(kube::Error::Api(status)) if is_gone(&status) => {
+                self.memory().expectations.created(key);
+                return Ok(());
+            }
+            Err(error) => Err(error),
+        };
+        let mut memory = self.memory();
+        match made {
+            Ok(()) => {
+                memory.failures.remove(key);
+                let message = format!("Created virtual machine pod {}", pod.name_any());
+                self.recorder.record(vmi, Kind::Normal, "SuccessfulCreate", message);
+                Ok(())
+            }
+            Err(error) => {
+                memory.expectations.created(key);
+                let message = format!("Error creating pod: {error}");
+                if memory.failures.insert(key.clone(), message.clone()).as_ref() != Some(&message) {
+                    self.recorder.record(vmi, Kind::Warning, "FailedCreate", message);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn delete(
+        &self,
+        key: &Key,
+        vmi: &VirtualMachineInstance,
+        api: &Api<Pod>,
+        Deletion { target: Target { name, uid }, grace }: &Deletion,
+    ) -> Result<(), kube::Error> {
+        self.memory().expectations.expect(key.clone(), 0, [uid.clone()], Instant::now());
+        let done = delete(api, name, Some(uid), *grace).await;
+        match &done {
+            Ok(()) => {
+                let message = format!("Deleted virtual machine pod {name}");
+                self.recorder.record(vmi, Kind::Normal, "SuccessfulDelete", message);
+            }
+            Err(error) => {
+                self.memory().expectations.deleted(key, uid);
+                let message = format!("Error deleting pod {name}: {error}");
+                self.recorder.record(vmi, Kind::Warning, "FailedDelete", message);
+            }
+        }
+        done
+    }
+}
+
+fn is_gone(status: &Status) -> bool {
+    status.code == 404 || is_namespace_terminating(status)
+}
+
+/// Says how the readiness gate is, and leaves the other conditions to those who own them.
+async fn tell_gate(api: &Api<Pod>, target: &Target, condition: &PodCondition) -> Result<(), kube::Error> {
+    let patch = json!({ "metadata": { "uid": target.uid }, "status": { "conditions": [condition] } });
+    unless_gone(api.patch_status(&target.name, &PatchParams::default(), &Patch::Strategic(&patch)).await)
+}

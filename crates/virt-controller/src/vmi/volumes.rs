@@ -1,0 +1,141 @@
+//! Whether an instance's volumes are there, and if not, who has to do what first.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::data_volume::{DataVolume, DataVolumePhase};
+use api::vmi::VirtualMachineInstance;
+use api::volumes::Volume;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use crate::render::Claim;
+
+/// What is known of the volumes of one instance.
+#[derive(Clone, Debug, Default)]
+pub struct Known<'a> {
+    /// Claims of its namespace, by name; at least those that it names.
+    pub claims: BTreeMap<&'a str, &'a PersistentVolumeClaim>,
+    /// Data volumes of its namespace, by name; none where the cluster has no such kind.
+    pub data_volumes: Option<BTreeMap<&'a str, &'a DataVolume>>,
+    /// Storage classes whose claims are bound when a pod uses them.
+    pub late_binding: BTreeSet<&'a str>,
+    /// The storage class of claims that name none.
+    pub default_class: Option<&'a str>,
+}
+
+/// Whether a pod can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It can.
+    Ready,
+    /// A claim is filled only after a pod has used it.
+    NeedsConsumer {
+        /// Which.
+        message: String,
+    },
+    /// Somebody is at work, or will be.
+    Waits {
+        /// Which, and on what.
+        message: String,
+    },
+    /// A claim is not there.
+    Missing {
+        /// Which.
+        message: String,
+    },
+    /// A volume will never be ready.
+    Failed {
+        /// A word.
+        reason: &'static str,
+        /// Which, and why.
+        message: String,
+    },
+}
+
+impl Readiness {
+    /// What is to be told when several volumes are not ready: what needs somebody before what only needs time.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Failed { .. } => 0,
+            Self::Missing { .. } => 1,
+            Self::Waits { .. } => 2,
+            Self::NeedsConsumer { .. } => 3,
+            Self::Ready => 4,
+        }
+    }
+}
+
+impl Known<'_> {
+    /// What rendering needs to know.
+    #[must_use]
+    pub fn claims_by_mode(&self) -> BTreeMap<String, Claim> {
+        let block = |claim: &PersistentVolumeClaim| {
+            claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some("Block")
+        };
+        self.claims.iter().map(|(name, claim)| ((*name).to_owned(), Claim { block: block(claim) })).collect()
+    }
+
+    fn binds_late(&self, claim: &PersistentVolumeClaim) -> bool {
+        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).or(self.default_class);
+        class.is_some_and(|class| self.late_binding.contains(class))
+    }
+}
+
+/// The claim that a volume stands for, if it is one.
+pub(super) fn claim_name(volume: &Volume, known: &Known<'_>) -> Option<String> {
+    if let Some(source) = &volume.persistent_volume_claim {
+        return Some(source.claim_name.clone());
+    }
+    if let Some(source) = &volume.ephemeral {
+        return source.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.clone());
+    }
+    let name = volume.data_volume.as_ref().map(|source| source.name.clone())?;
+    let made = known.data_volumes.as_ref().and_then(|volumes| volumes.get(name.as_str()));
+    let claim = made.and_then(|volume| volume.status.as_ref()?.claim_name.clone()).filter(|claim| !claim.is_empty());
+    Some(claim.unwrap_or(name))
+}
+
+/// Whether all volumes of an instance are there. If several are not, what needs somebody most is told.
+#[must_use]
+pub fn readiness(vmi: &VirtualMachineInstance, known: &Known<'_>) -> Readiness {
+    let volumes = vmi.spec.volumes.iter().flatten();
+    volumes.map(|volume| readiness_of(volume, known)).min_by_key(Readiness::rank).unwrap_or(Readiness::Ready)
+}
+
+/// Whether one volume is there.
+pub(crate) fn readiness_of(volume: &Volume, known: &Known<'_>) -> Readiness {
+    let Some(name) = claim_name(volume, known) else { return Readiness::Ready };
+    let source = volume.data_volume.as_ref().map(|source| source.name.as_str());
+    // A claim may be a data volume's even where the instance does not say so.
+    let made = known.data_volumes.as_ref().and_then(|volumes| volumes.get(source.unwrap_or(&name)));
+    let claim = known.claims.get(name.as_str());
+    if let Some(made) = made {
+        match made.status.as_ref().and_then(|status| status.phase.as_ref()).unwrap_or(&DataVolumePhase::Unset) {
+            DataVolumePhase::Succeeded => {}
+            DataVolumePhase::Failed => {
+                let message = format!("the DataVolume {name} failed; see its conditions");
+                return Readiness::Failed { reason: "FailedDataVolumeImport", message };
+            }
+            DataVolumePhase::WaitForFirstConsumer | DataVolumePhase::PendingPopulation if claim.is_some() => {
+                return Readiness::NeedsConsumer { message: format!("the DataVolume {name} waits for a first pod") };
+            }
+            _ => return Readiness::Waits { message: format!("the DataVolume {name} is being filled") },
+        }
+    }
+    let Some(claim) = claim else {
+        let message = match source {
+            Some(source) => format!("there is neither a DataVolume {source} nor a PersistentVolumeClaim {name}"),
+            None => format!("there is no PersistentVolumeClaim {name}"),
+        };
+        return Readiness::Missing { message };
+    };
+    match claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending") {
+        "Bound" => Readiness::Ready,
+        "Lost" => {
+            let message = format!("the PersistentVolumeClaim {name} has lost its volume");
+            Readiness::Failed { reason: "PVCNotReady", message }
+        }
+        // The launcher's own pod is the first that uses it.
+        _ if known.binds_late(claim) => Readiness::Ready,
+        _ => Readiness::Waits { message: format!("the PersistentVolumeClaim {name} is not bound yet") },
+    }
+}

@@ -1,0 +1,242 @@
+//! What the tests of the controllers start from: the embedded API server with the kinds of virtual machines, under a paused
+//! clock, and a client that counts what the controllers write.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::vm::VirtualMachine;
+use api::vmi::VirtualMachineInstance;
+use apiserver::{ApiServer, Clock, Identity, Place};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use manager::caches::Caches;
+use manager::context::{Chance, Context};
+use manager::events::Recorder;
+use manager::queue::QueueMetrics;
+use manager::stopping::Stopping;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+use tower::ServiceBuilder;
+use tower::util::MapRequestLayer;
+use virt_controller::render::Launcher;
+use virt_controller::table::{DESCRIPTORS, Settings};
+
+/// A server with controllers of virtual machines, and a user beside them.
+pub(crate) struct World {
+    /// The user's client.
+    pub(crate) client: Client,
+    /// Requests that the controllers made, as `METHOD path`.
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl World {
+    /// Starts all.
+    pub(crate) async fn start() -> Self {
+        let started = Instant::now();
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
+        let client = Client::new(server.for_identity(Identity::admin()), "default");
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        for definition in api::crd::all().unwrap() {
+            let definition = serde_json::from_value(json!(definition)).unwrap();
+            definitions.create(&PostParams::default(), &definition).await.unwrap();
+        }
+        let requests: Arc<Mutex<Vec<String>>> = Arc::default();
+        let noted = requests.clone();
+        let layer = MapRequestLayer::new(move |request: http::Request<kube::client::Body>| {
+            noted.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            request
+        });
+        let counted = ServiceBuilder::new().layer(layer).service(server.for_identity(Identity::admin()));
+        let own = Client::new(counted, "default");
+        let now: manager::context::Now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
+        let (recorder, writer) = Recorder::new(client.clone(), "test", now.clone());
+        tokio::spawn(writer);
+        let chance = Chance::seeded(1);
+        let caches = Caches::new(client.clone(), chance.clone());
+        let (queues, stopping) = (QueueMetrics::default(), Stopping::default());
+        let context = Context { client: own, caches: caches.clone(), recorder, now, queues, chance, stopping };
+        let settings = Settings::new(Launcher::new("launcher:v1"));
+        for descriptor in DESCRIPTORS {
+            tokio::spawn((descriptor.start)(&context, &settings).unwrap().run);
+        }
+        tokio::spawn(async move { caches.run().await });
+        Self { client, requests }
+    }
+
+    pub(crate) fn vms(&self) -> Api<VirtualMachine> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) fn vmis(&self) -> Api<VirtualMachineInstance> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    /// Writes of the controllers so far, reads apart, and forgets them.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        let all = std::mem::take(&mut *self.requests.lock().unwrap());
+        all.into_iter().filter(|request| !request.starts_with("GET ")).collect()
+    }
+
+    /// Waits until a look at the server shows what is wanted.
+    pub(crate) async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+        let found = async {
+            loop {
+                if let Some(found) = look().await {
+                    return found;
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(900), found).await.unwrap_or_else(|_| panic!("it does not come: {what}"))
+    }
+
+    /// Waits until an instance satisfies something.
+    pub(crate) async fn vmi(
+        &self,
+        name: &str,
+        wanted: impl Fn(&VirtualMachineInstance) -> bool,
+    ) -> VirtualMachineInstance {
+        self.until(&format!("the wanted VMI {name}"), async || {
+            self.vmis().get_opt(name).await.unwrap().filter(|vmi| wanted(vmi))
+        })
+        .await
+    }
+
+    /// Waits until a VM satisfies something.
+    pub(crate) async fn vm(&self, name: &str, wanted: impl Fn(&VirtualMachine) -> bool) -> VirtualMachine {
+        self.until(&format!("the wanted VM {name}"), async || {
+            self.vms().get_opt(name).await.unwrap().filter(|vm| wanted(vm))
+        })
+        .await
+    }
+
+    /// Waits for the word of a VM.
+    pub(crate) async fn word(&self, name: &str, word: &str) -> VirtualMachine {
+        self.vm(name, |vm| printable(vm) == word).await
+    }
+
+    /// Waits for the launcher pod of an instance that lives.
+    pub(crate) async fn pod(&self, name: &str) -> Pod {
+        let vmi = self.vmi(name, |vmi| !vmi.is_marked_for_deletion()).await;
+        self.until(&format!("a pod of {name}"), async || {
+            let pods = self.pods().list(&Default::default()).await.unwrap().items;
+            pods.into_iter()
+                .find(|pod| pod.owner_references().iter().any(|owner| Some(&owner.uid) == vmi.metadata.uid.as_ref()))
+        })
+        .await
+    }
+
+    /// Plays the scheduler and the node: the pod is bound and runs.
+    pub(crate) async fn run_pod(&self, pod: &Pod) {
+        let name = pod.name_any();
+        let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name },
+            "target": { "kind": "Node", "name": "one" } });
+        let request = http::Request::post(format!("/api/v1/namespaces/default/pods/{name}/binding"))
+            .header("content-type", "application/json")
+            .body(binding.to_string().into_bytes())
+            .unwrap();
+        self.client.request_text(request).await.unwrap();
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let statuses: Vec<Value> = containers
+            .map(|one| {
+                json!({ "name": one.name, "ready": true, "image": one.image, "imageID": "", "restartCount": 0,
+                "state": { "running": {} } })
+            })
+            .collect();
+        self.patch_pod(&name, &json!({ "phase": "Running", "containerStatuses": statuses, "qosClass": "Burstable" }))
+            .await;
+    }
+
+    pub(crate) async fn patch_pod(&self, name: &str, status: &Value) {
+        let patch = json!({ "status": status });
+        self.pods().patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
+    }
+
+    /// Plays the node's handler.
+    pub(crate) async fn phase(&self, name: &str, phase: &str) {
+        let vmi = self.vmis().get(name).await.unwrap();
+        let mut status = json!(vmi.status.unwrap_or_default());
+        status["phase"] = json!(phase);
+        let entered = json!({ "phase": phase, "phaseTransitionTimestamp": "1970-01-01T00:01:00Z" });
+        status["phaseTransitionTimestamps"].as_array_mut().unwrap().push(entered);
+        if phase == "Running" {
+            for condition in status["conditions"].as_array_mut().unwrap() {
+                if condition["type"] == "Ready" {
+                    *condition =
+                        json!({ "type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:01:00Z" });
+                }
+            }
+        }
+        self.patch_vmi(name, &json!({ "status": status })).await;
+    }
+
+    pub(crate) async fn patch_vmi(&self, name: &str, patch: &Value) {
+        self.vmis().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    pub(crate) async fn patch_vm(&self, name: &str, patch: &Value) {
+        self.vms().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    }
+
+    /// Takes an instance to Running, playing everybody else.
+    pub(crate) async fn boot(&self, name: &str) -> VirtualMachineInstance {
+        let pod = self.pod(name).await;
+        self.run_pod(&pod).await;
+        self.vmi(name, |vmi| phase(vmi) == "Scheduled").await;
+        self.phase(name, "Running").await;
+        self.vmi(name, |vmi| phase(vmi) == "Running").await
+    }
+
+    /// The node ends a pod that was deleted.
+    pub(crate) async fn end_pod(&self, pod: &Pod) {
+        let name = pod.name_any();
+        let goes = |pod: &Option<Pod>| pod.as_ref().is_none_or(|pod| pod.metadata.deletion_timestamp.is_some());
+        let found = self
+            .until("the deletion of the pod", async || Some(self.pods().get_opt(&name).await.unwrap()).filter(goes))
+            .await;
+        // One that never ran is gone at once.
+        if found.is_some() {
+            let now = kube::api::DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
+            self.pods().delete(&name, &now).await.unwrap();
+        }
+    }
+
+    /// A VM with a container disk.
+    pub(crate) async fn create_vm(&self, name: &str, strategy: &str) -> VirtualMachine {
+        self.create_vm_with(name, &json!({ "runStrategy": strategy, "template": { "spec": spec() } })).await
+    }
+
+    pub(crate) async fn create_vm_with(&self, name: &str, spec: &Value) -> VirtualMachine {
+        let vm = json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": name }, "spec": spec });
+        self.vms().create(&PostParams::default(), &serde_json::from_value(vm).unwrap()).await.unwrap()
+    }
+}
+
+/// The smallest sensible guest.
+pub(crate) fn spec() -> Value {
+    json!({
+        "domain": { "devices": {}, "memory": { "guest": "64Mi" } },
+        "volumes": [{ "name": "disk", "containerDisk": { "image": "registry/disk:1" } }],
+    })
+}
+
+pub(crate) fn phase(vmi: &VirtualMachineInstance) -> &str {
+    vmi.phase().as_str()
+}
+
+pub(crate) fn printable(vm: &VirtualMachine) -> String {
+    let word = vm.status.as_ref().and_then(|status| status.printable_status.clone());
+    word.map(|word| word.to_string()).unwrap_or_default()
+}
+
+pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
+}
