@@ -1,5 +1,5 @@
-//! One client per controller: its own name in every request, its own token where service accounts are on, and one rate limit
-//! for all.
+//! One client per controller: its own name in every request, its own token where service accounts are on, one rate limit for
+//! all, and one count of what they ask for.
 
 use std::sync::Arc;
 
@@ -12,18 +12,21 @@ use kube::{Client, Config};
 use crate::fence::Fence;
 use crate::rate::{Limit, RateLimitLayer, RateLimiter};
 
+mod counting;
 mod token;
 
+pub use counting::{Counted, RequestMetrics};
 use token::{Token, TokenLayer};
 
 /// Where the accounts of controllers are.
 const NAMESPACE: &str = "kube-system";
 
-/// Makes clients. Clones share the rate limit.
+/// Makes clients. Clones share the rate limit and the count.
 #[derive(Clone)]
 pub struct Clients {
     source: Source,
     limiter: RateLimiter,
+    requests: RequestMetrics,
     fence: Fence,
     accounts: bool,
 }
@@ -58,14 +61,22 @@ impl Clients {
     #[must_use]
     pub fn of_server(config: Config, program: &str, limit: Limit, accounts: bool) -> Self {
         let source = Source::Server(Box::new(config), program.to_owned());
-        Self { source, limiter: RateLimiter::new(limit), fence: Fence::default(), accounts }
+        let (limiter, requests) = (RateLimiter::new(limit), RequestMetrics::default());
+        Self { source, limiter, requests, fence: Fence::default(), accounts }
     }
 
     /// Clients as somebody else makes them, such as for a server in this process. They have no limit, and stay within the
     /// fence that they are given.
     pub fn given(make: impl Fn(&str, &Fence) -> Client + Send + Sync + 'static) -> Self {
         let unlimited = RateLimiter::new(Limit { qps: 0.0, burst: 0 });
-        Self { source: Source::Given(Arc::new(make)), limiter: unlimited, fence: Fence::default(), accounts: false }
+        let (source, requests) = (Source::Given(Arc::new(make)), RequestMetrics::default());
+        Self { source, limiter: unlimited, requests, fence: Fence::default(), accounts: false }
+    }
+
+    /// The same clients, counted by whoever makes them.
+    #[must_use]
+    pub fn counted(self, requests: RequestMetrics) -> Self {
+        Self { requests, ..self }
     }
 
     /// The same clients within another fence: each lease has its own.
@@ -80,6 +91,12 @@ impl Clients {
         &self.limiter
     }
 
+    /// What all clients have asked for.
+    #[must_use]
+    pub fn requests(&self) -> &RequestMetrics {
+        &self.requests
+    }
+
     /// A client with the program's own rights.
     ///
     /// # Errors
@@ -89,7 +106,7 @@ impl Clients {
             Source::Given(make) => Ok(make(name, &self.fence)),
             Source::Server(config, program) => {
                 let config = named((**config).clone(), program, name)?;
-                let builder = ClientBuilder::try_from(config).map_err(wrong)?;
+                let builder = ClientBuilder::try_from(config).map_err(wrong)?.with_layer(&self.requests);
                 Ok(builder.with_layer(&self.fence).with_layer(&RateLimitLayer(self.limiter.clone())).build())
             }
         }
@@ -107,7 +124,7 @@ impl Clients {
         let mut config = named((**config).clone(), program, name)?;
         config.auth_info = AuthInfo::default();
         let builder = ClientBuilder::try_from(config).map_err(wrong)?;
-        let builder = builder.with_layer(&TokenLayer(token)).with_layer(&self.fence);
+        let builder = builder.with_layer(&self.requests).with_layer(&TokenLayer(token)).with_layer(&self.fence);
         Ok(builder.with_layer(&RateLimitLayer(self.limiter.clone())).build())
     }
 }

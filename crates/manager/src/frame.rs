@@ -130,6 +130,7 @@ impl<S: Send + Sync> Program<S> {
         self.pages.registry(|registry| {
             common.queues.register(registry);
             common.caches.register(registry);
+            self.clients.requests().register(registry);
         });
         self.pages.set_ready(true);
         let run = async {

@@ -53,6 +53,8 @@ pub struct HollowNodes {
 
 /// Pods that are started or ended at the same time.
 const WORKERS: usize = 16;
+/// Between a conflict and the next look: what another has written is on its way to the cache.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Between two attempts to register a node.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -132,9 +134,14 @@ impl HollowNodes {
             Plan::Nothing => Ok(Next::Wait),
             Plan::Later(after) => Ok(Next::After(after)),
             Plan::Status(status) => {
-                let patch = serde_json::json!({ "metadata": { "uid": pod.uid() }, "status": status });
-                let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-                unless_gone(written.map(drop))
+                // Only the version that was seen: it may have ended meanwhile, and what has ended never runs again.
+                let metadata = serde_json::json!({ "uid": pod.uid(), "resourceVersion": pod.resource_version() });
+                let patch = serde_json::json!({ "metadata": metadata, "status": status });
+                let written = api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(&patch)).await;
+                match written {
+                    Err(kube::Error::Api(status)) if status.code == 409 => Ok(Next::After(LOOK_AGAIN)),
+                    written => unless_gone(written.map(drop)),
+                }
             }
             Plan::Remove => {
                 // Only this pod: another of the same name may be there already.

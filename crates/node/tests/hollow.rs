@@ -8,7 +8,7 @@ use apiserver::{ApiServer, Clock, Identity, Place};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use manager::caches::Caches;
 use manager::context::{Chance, Context, Now};
@@ -86,4 +86,53 @@ async fn nodes_are_there_and_renew_their_leases() {
     let lease = Api::<Lease>::namespaced(client, "kube-node-lease").get("one").await.unwrap();
     let renewed = lease.spec.unwrap().renew_time.unwrap().0;
     assert!(renewed >= Timestamp::from_second(50).unwrap(), "{renewed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_somebody_has_ended_stays_ended() {
+    let client = start(Behaviour::default()).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let mut gated = pod("a", "one");
+    let gates = json!([{ "conditionType": "g" }]);
+    gated.spec.as_mut().unwrap().readiness_gates = serde_json::from_value(gates).unwrap();
+    pods.create(&PostParams::default(), &gated).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(phase(&pods.get("a").await.unwrap()), "Running");
+    let end = json!({ "status": { "phase": "Succeeded", "conditions": [{ "type": "g", "status": "True" }] } });
+    pods.patch_status("a", &PatchParams::default(), &Patch::Strategic(&end)).await.unwrap();
+    let ended = pods.get("a").await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(pods.get("a").await.unwrap(), ended);
+    pods.delete("a", &DeleteParams::default()).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert!(pods.get_opt("a").await.unwrap().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn conditions_and_devices_of_others_are_left_alone() {
+    let behaviour = Behaviour { start_delay: Duration::from_secs(5), ..Behaviour::default() };
+    let client = start(behaviour).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    pods.create(&PostParams::default(), &pod("a", "one")).await.unwrap();
+    let own = json!({ "status": { "conditions": [{ "type": "mine", "status": "True" }] } });
+    pods.patch_status("a", &PatchParams::default(), &Patch::Strategic(&own)).await.unwrap();
+    sleep(Duration::from_secs(6)).await;
+    let conditions = pods.get("a").await.unwrap().status.unwrap().conditions.unwrap();
+    for kind in ["mine", "Ready", "ContainersReady"] {
+        assert!(conditions.iter().any(|one| one.type_ == kind && one.status == "True"), "{kind}: {conditions:?}");
+    }
+    // A node that was given up for lost reports its whole status again.
+    let nodes: Api<Node> = Api::all(client);
+    let lost = json!({ "status": {
+        "capacity": { "example.com/device": "7" }, "allocatable": { "example.com/device": "7" },
+        "conditions": [{ "type": "Ready", "status": "Unknown" }],
+    } });
+    nodes.patch_status("one", &PatchParams::default(), &Patch::Merge(&lost)).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let status = nodes.get("one").await.unwrap().status.unwrap();
+    assert!(status.conditions.unwrap().iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+    for amounts in [status.capacity.unwrap(), status.allocatable.unwrap()] {
+        assert_eq!(amounts.get("example.com/device").map(|amount| amount.0.as_str()), Some("7"));
+        assert!(amounts.contains_key("cpu"));
+    }
 }

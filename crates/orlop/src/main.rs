@@ -5,11 +5,13 @@ mod cluster;
 mod controller_manager;
 mod crds;
 mod exec_guarded;
+mod hollow;
 mod node;
 mod program;
 mod run;
 mod scheduler;
 mod virt_controller;
+mod virt_handler;
 mod virt_launcher;
 mod workbench;
 
@@ -37,6 +39,7 @@ enum Command {
     Node(node::Arguments),
     Scheduler(scheduler::Arguments),
     VirtController(virt_controller::Arguments),
+    VirtHandler(virt_handler::Arguments),
     VirtLauncher(virt_launcher::Arguments),
     Crds(crds::Arguments),
     #[command(hide = true)]
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Command::Node(arguments) => node::run(arguments),
         Command::Scheduler(arguments) => scheduler::run(arguments),
         Command::VirtController(arguments) => virt_controller::run(arguments),
+        Command::VirtHandler(arguments) => virt_handler::run(arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
         Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),

@@ -2,17 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use manager::caches::Caches;
-use manager::clients::Clients;
-use manager::context::{Chance, Context};
-use manager::events::Recorder;
-use manager::queue::QueueMetrics;
-use manager::rate::Limit;
-use manager::stopping::Stopping;
+use anyhow::bail;
 use node::hollow::{Behaviour, HollowNodes};
 
-use crate::cluster::{Cluster, clock};
+use crate::cluster::Cluster;
+use crate::hollow;
 use crate::program::duration;
 
 /// Be a node, or many.
@@ -47,28 +41,14 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { cluster, hollow, count, prefix, start_delay, stop_delay, failing } = arguments;
-    if !hollow {
+    let Arguments { cluster, hollow: is_hollow, count, prefix, start_delay, stop_delay, failing } = arguments;
+    if !is_hollow {
         bail!("only hollow nodes exist yet; use --hollow");
     }
     let behaviour = Behaviour { start_delay, stop_delay, failing: failing.into_iter().collect() };
-    let names: Vec<String> = (0..count).map(|index| format!("{prefix}-{index}")).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(async {
-        let unlimited = Limit { qps: 0.0, burst: 0 };
-        let clients = Clients::of_server(cluster.config().await?, "orlop-node", unlimited, false);
-        let client = clients.privileged("hollow-nodes").context("make a client")?;
-        let (recorder, writer) = Recorder::new(client.clone(), "kubelet", clock());
-        let chance = Chance::of_the_machine();
-        let caches = Caches::new(client.clone(), chance.clone());
-        let (queues, stopping) = (QueueMetrics::default(), Stopping::default());
-        let context = Context { client, caches: caches.clone(), recorder, now: clock(), queues, chance, stopping };
-        let nodes = HollowNodes::new(&context, names, behaviour);
-        tokio::select! {
-            biased;
-            () = nodes.run() => bail!("the nodes have ended"),
-            () = caches.run() => bail!("the watch of pods has ended"),
-            () = writer => bail!("the writer of events has ended"),
-        }
+    let names = hollow::names(&prefix, count);
+    hollow::run(&cluster, "orlop-node", "kubelet", |context| {
+        let nodes = HollowNodes::new(context, names, behaviour);
+        async move { nodes.run().await }
     })
 }

@@ -15,7 +15,7 @@ pub(super) enum Plan {
     Nothing,
     /// Look again after this long.
     Later(Duration),
-    /// Write this status.
+    /// Write this status. Conditions that it does not name are others'.
     Status(Value),
     /// The pod has ended: let it go.
     Remove,
@@ -67,7 +67,7 @@ fn readiness(pod: &Pod, now: Timestamp) -> Plan {
     if ready == gates_are_open(pod) {
         Plan::Nothing
     } else {
-        Plan::Status(json!({ "conditions": with_ready(pod, now) }))
+        Plan::Status(json!({ "conditions": [condition("Ready", gates_are_open(pod), now)] }))
     }
 }
 
@@ -85,19 +85,6 @@ fn gates_are_open(pod: &Pod) -> bool {
 
 fn condition(kind: &str, truth: bool, now: Timestamp) -> Value {
     json!({ "type": kind, "status": if truth { "True" } else { "False" }, "lastTransitionTime": Time(now) })
-}
-
-/// All conditions, with Ready as it should be.
-fn with_ready(pod: &Pod, now: Timestamp) -> Vec<Value> {
-    let old = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    let mut all: Vec<Value> = old
-        .into_iter()
-        .flatten()
-        .filter(|one| one.type_ != "Ready")
-        .filter_map(|one| serde_json::to_value(one).ok())
-        .collect();
-    all.push(condition("Ready", gates_are_open(pod), now));
-    all
 }
 
 fn containers(pod: &Pod, state: impl Fn() -> Value, ready: bool) -> Vec<Value> {
@@ -119,9 +106,11 @@ fn containers(pod: &Pod, state: impl Fn() -> Value, ready: bool) -> Vec<Value> {
 }
 
 fn running(pod: &Pod, now: Timestamp) -> Value {
-    let mut conditions = with_ready(pod, now);
-    conditions.retain(|one| !matches!(one["type"].as_str(), Some("Initialized" | "ContainersReady")));
-    conditions.extend([condition("Initialized", true, now), condition("ContainersReady", true, now)]);
+    let conditions = [
+        condition("Ready", gates_are_open(pod), now),
+        condition("Initialized", true, now),
+        condition("ContainersReady", true, now),
+    ];
     let address = address(pod.metadata.uid.as_deref().unwrap_or_default());
     json!({
         "phase": "Running",
