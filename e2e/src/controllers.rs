@@ -10,6 +10,7 @@
 
 mod compare;
 mod deployments;
+mod machines;
 mod namespaces;
 mod nodes;
 mod rights;
@@ -61,6 +62,29 @@ pub async fn nodes(orlop: &Path) -> Result<()> {
     let mut cluster = Cluster::embedded(orlop).await?;
     cluster.ours(&[], 2)?;
     cluster.run(nodes::CHECKS)
+}
+
+/// Virtual machines on simulated nodes and domains, on our own server, which fills them in and checks them.
+///
+/// # Errors
+/// With each check that failed.
+pub async fn machines(orlop: &Path) -> Result<()> {
+    let mut cluster = Cluster::beside(Server::Embedded(Embedded::with_virtual_machines(orlop).await?), orlop)?;
+    cluster.machines()?;
+    cluster.run(&[machines::CHECKS, machines::ADMITTED].concat())
+}
+
+/// The same on a real server, which only keeps them.
+///
+/// # Errors
+/// With each check that failed.
+pub fn machines_on_kubernetes(orlop: &Path) -> Result<()> {
+    let mut cluster = Cluster::beside(Server::Real(ControlPlane::start()?), orlop)?;
+    let definitions = crate::output(std::process::Command::new(orlop).arg("crds"))?;
+    cluster.kubectl.given(&["apply", "--server-side", "-f", "-"], &definitions)?;
+    cluster.kubectl.ok(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=50s"])?;
+    cluster.machines()?;
+    cluster.run(machines::CHECKS)
 }
 
 /// The same commands to our programs and to Kubernetes' own: the same objects and events afterwards.
@@ -129,6 +153,21 @@ impl Cluster {
         self.controllers(more)?;
         self.start("scheduler", &["scheduler", "--leader-elect=false", "--secure-port=0"])?;
         self.hollow_nodes(count)
+    }
+
+    /// Starts all our programs, those of virtual machines as well.
+    fn machines(&mut self) -> Result<()> {
+        self.ours(&[], 2)?;
+        self.start("virt-handler", &["virt-handler", "--hollow", "--count", "2"])?;
+        self.virt_controller()?;
+        let schedulable = "--for=jsonpath={.metadata.labels.kubevirt\\.io/schedulable}=true";
+        self.kubectl.ok(&["wait", schedulable, "node/hollow-0", "node/hollow-1", "--timeout=30s"]).map(drop)
+    }
+
+    /// Starts the controllers of virtual machines, anew if they run.
+    pub(crate) fn virt_controller(&mut self) -> Result<()> {
+        self.end("virt-controller");
+        self.start("virt-controller", &["virt-controller", "--leader-elect=false", "--secure-port=0"])
     }
 
     /// Starts our controllers anew, with more flags.

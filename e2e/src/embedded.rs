@@ -24,9 +24,21 @@ impl Embedded {
     /// # Errors
     /// When it ends or never gets ready; then with its log.
     pub async fn start(program: &Path) -> Result<Self> {
+        Self::start_with(program, &[]).await
+    }
+
+    /// The same, with the kinds of virtual machines.
+    ///
+    /// # Errors
+    /// When it ends or never gets ready; then with its log.
+    pub async fn with_virtual_machines(program: &Path) -> Result<Self> {
+        Self::start_with(program, &["--virtual-machines"]).await
+    }
+
+    async fn start_with(program: &Path, more: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("orlop-apiserver-").tempdir()?;
         let mut command = background(program, folder.path(), "apiserver")?;
-        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path());
+        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path()).args(more);
         let mut process = Ended(command.spawn().with_context(|| format!("start {}", program.display()))?);
         let kubeconfig = folder.path().join("kubeconfig");
         let wait = async {

@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
+use crate::registry::table_name;
 use crate::status::Status;
+use crate::store::{Key, Snapshot};
 
 /// Members may do everything.
 pub const MASTERS: &str = "system:masters";
@@ -98,6 +100,35 @@ pub struct Review<'a> {
     pub old: Option<&'a Value>,
     /// Whether nothing will be stored.
     pub dry_run: bool,
+    /// What is stored now.
+    pub stored: Stored<'a>,
+}
+
+/// All objects as they are at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'a>(pub(crate) &'a Snapshot);
+
+impl Stored<'_> {
+    /// An object by its resource's plural name, without `apiVersion` and `kind`; none if there is none. `namespace` is empty
+    /// for cluster-wide kinds.
+    #[must_use]
+    pub fn get(&self, group: &str, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        let found = self.0.get(&table_name(group, resource), &Key::new(namespace, name))?;
+        // What the store has can be read.
+        found.value().ok()
+    }
+
+    /// All objects of a resource, in the order of their namespaces and names.
+    #[must_use]
+    pub fn all(&self, group: &str, resource: &str) -> Vec<Value> {
+        self.0.objects(&table_name(group, resource)).values().filter_map(|found| found.value().ok()).collect()
+    }
+
+    /// How many objects of a resource there are.
+    #[must_use]
+    pub fn count(&self, group: &str, resource: &str) -> usize {
+        self.0.objects(&table_name(group, resource)).len()
+    }
 }
 
 /// Has a say about every write: changes what is written, warns, or refuses.

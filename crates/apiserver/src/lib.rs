@@ -51,7 +51,7 @@ mod verbs;
 
 pub use body::Body;
 pub use clock::Clock;
-pub use identity::{Admission, Attributes, Authorizer, Identity, KnownUsers, MASTERS, Review};
+pub use identity::{Admission, Attributes, Authorizer, Identity, KnownUsers, MASTERS, Review, Stored};
 pub use route::{Delegate, RequestBody};
 pub use server::{ApiServer, Builder, InProcess};
 pub use status::Status;

@@ -68,6 +68,21 @@ impl Status {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
     }
 
+    /// Refuses an object for what stands in its fields: the reason, message and path of each. For whoever has a say in
+    /// admission.
+    #[must_use]
+    pub fn unprocessable<'a>(
+        message: impl Into<String>,
+        causes: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
+    ) -> Self {
+        let mut status = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        let causes = causes
+            .into_iter()
+            .map(|(reason, message, field)| json!({ "reason": reason, "message": message, "field": field }));
+        status.details.insert("causes".to_owned(), causes.collect());
+        status
+    }
+
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }

@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::Value;
 
 use crate::body::Body;
-use crate::identity::{Attributes, Identity, Review};
+use crate::identity::{Attributes, Identity, Review, Stored};
 use crate::negotiate::{Encoding, Representation, View};
 use crate::registry::{Resource, Version};
 use crate::render::Renderer;
@@ -201,7 +201,8 @@ impl Call {
             name: self.target.name.as_deref().unwrap_or_default(),
             path: "",
         };
-        let review = Review { identity: &self.identity, attributes, old, dry_run };
+        let snapshot = self.server.store.snapshot();
+        let review = Review { identity: &self.identity, attributes, old, dry_run, stored: Stored(&snapshot) };
         for one in &self.server.admission {
             one.admit(&review, new.as_deref_mut(), &mut self.warnings.list())?;
         }

@@ -8,7 +8,11 @@ use anyhow::{Context as _, bail};
 use apiserver::serve::Listening;
 use apiserver::{ApiServer, Place};
 use clap::Subcommand;
+use manager::context::Chance;
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::admission::VirtualMachines;
+use crate::crds;
 
 /// Serve the Kubernetes API from a folder on this machine.
 #[derive(clap::Args)]
@@ -21,6 +25,9 @@ pub(crate) struct Arguments {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", env = "ORLOP_LISTEN")]
     listen: SocketAddr,
+    /// Serve the kinds of virtual machines, and fill in and check what is written of them.
+    #[arg(long, env = "ORLOP_VIRTUAL_MACHINES")]
+    virtual_machines: bool,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -36,18 +43,30 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<()> {
-    let Arguments { data_dir, listen, command } = arguments;
+    let Arguments { data_dir, listen, virtual_machines, command } = arguments;
     if let Some(Command::Backup { file }) = command {
         return apiserver::backup(&data_dir, &file).context("back up the store");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(serve(data_dir, listen, out))
+    runtime.block_on(serve(data_dir, listen, virtual_machines, out))
 }
 
-async fn serve(data_dir: PathBuf, listen: SocketAddr, out: &mut impl Write) -> anyhow::Result<()> {
+async fn serve(
+    data_dir: PathBuf,
+    listen: SocketAddr,
+    virtual_machines: bool,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let server = ApiServer::builder(Place::Folder(data_dir.clone())).start().await.context("open the store")?;
+    let mut builder = ApiServer::builder(Place::Folder(data_dir.clone()));
+    if virtual_machines {
+        builder = builder.admission(VirtualMachines::new([], Chance::of_the_machine()));
+    }
+    let server = builder.start().await.context("open the store")?;
+    if virtual_machines {
+        crds::install(&server).await.context("define the kinds of virtual machines")?;
+    }
     let listening = Listening::on(listen, &data_dir, &server).await.context("serve the API")?;
     // Whoever started it waits for this line, or for the kubeconfig.
     writeln!(out, "serving on https://{}, kubeconfig {}", listening.address(), listening.kubeconfig().display())?;

@@ -1,5 +1,6 @@
 //! The binary: one module per subcommand, wiring only.
 
+mod admission;
 mod apiserver;
 mod cluster;
 mod controller_manager;

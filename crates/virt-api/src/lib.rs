@@ -1,0 +1,46 @@
+//! Admission of virtual machines: what is filled in, what is refused and what is warned about when an object is written.
+//!
+//! ```text
+//! Request ──> admit ──> the kind's module ──> decode ──> defaults ──> validate ──> Response
+//!               ^                                  ^
+//!      review (a webhook's JSON)              Known: the KubeVirt object, instancetypes, a bit of chance
+//! ```
+//! Watches nothing, owns nothing, emits answers: pure functions. Every problem of an object is told at once, each by its
+//! field and with what to do. Absent on purpose: a client, a clock, and how it is mounted.
+
+mod change;
+mod denial;
+mod instancetype;
+mod kind;
+mod kubevirt;
+mod names;
+mod object;
+mod request;
+pub mod review;
+mod validate;
+mod vm;
+mod vmi;
+mod warnings;
+
+pub use denial::{Cause, Denial, Reason};
+pub use request::{Known, Operation, Request, Requester, Response};
+
+use kind::Kind;
+
+/// Decides about one write.
+///
+/// # Guarantees
+/// - An object that was admitted is admitted unchanged when it is created again.
+/// - Whatever the JSON, there is an answer: nothing panics.
+#[must_use]
+pub fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
+    match Kind::of(request.group, request.resource) {
+        Kind::VirtualMachine => vm::admit(request, known),
+        Kind::Instance => vmi::admit(request, known),
+        Kind::KubeVirt => kubevirt::admit(request, known),
+        Kind::Instancetype => instancetype::admit(request),
+        Kind::Preference => instancetype::admit_preference(request),
+        Kind::Unbuilt(refusal) => kind::admit_unbuilt(request, &refusal),
+        Kind::Foreign => Response::allowed(),
+    }
+}

@@ -1,0 +1,42 @@
+//! Changes of an instance: its spec and the labels that controllers go by are not for users.
+
+use api::vmi::VirtualMachineInstance;
+
+use crate::denial::Problems;
+use crate::object::{self, differences};
+use crate::request::{Request, Requester, Response};
+use crate::validate::reserved_labels;
+
+/// As many changed fields as a person reads.
+const MOST: usize = 8;
+
+pub(crate) fn admit(request: &Request<'_>) -> Response {
+    let read = object::read::<VirtualMachineInstance>(request.object)
+        .and_then(|new| Ok((object::read::<VirtualMachineInstance>(request.old)?, new)));
+    let (old, sent) = match read {
+        Ok(both) => both,
+        Err(denial) => return Response::denied(denial),
+    };
+    let mut problems = Problems::default();
+    let mut new = sent.clone();
+    if request.requester != Requester::Component && new.spec != old.spec {
+        let (before, after) = (json(&old.spec), json(&new.spec));
+        for path in differences("spec", &before, &after, MOST) {
+            let message = "an instance is not changed once it is made; change its VirtualMachine and restart that";
+            problems.unsupported(path, message);
+        }
+    }
+    if request.requester == Requester::User {
+        let (before, after) = (reserved_labels(&old.metadata), reserved_labels(&new.metadata));
+        let keys = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
+        for key in keys.filter(|key| before.get(*key) != after.get(*key)) {
+            problems.unsupported(format!("metadata.labels[{key}]"), "is set by controllers only; leave it as it was");
+        }
+        new.status.clone_from(&old.status);
+    }
+    object::decided(request.object, &sent, &new, problems)
+}
+
+fn json(spec: &api::vmi::VirtualMachineInstanceSpec) -> serde_json::Value {
+    serde_json::to_value(spec).unwrap_or_default()
+}

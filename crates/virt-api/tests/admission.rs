@@ -1,0 +1,25 @@
+//! Admission from request to response: one module per subject.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "admission/attachments.rs"]
+mod attachments;
+#[path = "admission/defaults.rs"]
+mod defaults;
+#[path = "admission/instances.rs"]
+mod instances;
+#[path = "admission/machines.rs"]
+mod machines;
+#[path = "admission/manifests.rs"]
+mod manifests;
+#[path = "admission/others.rs"]
+mod others;
+#[path = "admission/placement.rs"]
+mod placement;
+#[path = "admission/properties.rs"]
+mod properties;
+#[path = "admission/reviews.rs"]
+mod reviews;
+#[path = "admission/support.rs"]
+mod support;
+#[path = "admission/updates.rs"]
+mod updates;

@@ -1,0 +1,58 @@
+//! Manifests that people have: each is admitted, or refused with these words.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::support::{Cluster, create};
+
+/// Refused manifests and words of the refusal; all others are admitted.
+const REFUSED: &[(&str, &str)] = &[
+    ("example-migration-policy.yaml", "kind: MigrationPolicy is not supported yet"),
+    ("migration-job.yaml", "kind: VirtualMachineInstanceMigration is not supported yet"),
+    ("vm-alpine-datavolume.yaml", "spec.dataVolumeTemplates: nobody fills data volumes here"),
+    ("vm-cirros-csmall.yaml", "spec.template.spec.domain.memory.guest: the instancetype sets it too"),
+    ("vm-pool-cirros.yaml", "kind: VirtualMachinePool is not supported yet"),
+    ("vmi-host-disk.yaml", "spec.volumes[0].hostDisk: needs the feature gate HostDisk"),
+    ("vmi-preset-small.yaml", "kind: VirtualMachineInstancePreset is not supported yet"),
+    ("vmi-replicaset-cirros.yaml", "kind: VirtualMachineInstanceReplicaSet is not supported yet"),
+];
+
+fn cluster() -> Cluster {
+    Cluster::new().instancetype("csmall", json!({ "cpu": { "guest": 1 }, "memory": { "guest": "128Mi" } }))
+}
+
+fn check(folder: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let mut checked = 0;
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "yaml") {
+            continue;
+        }
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let object: Value = serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let response = create(&cluster(), &object);
+        let words = REFUSED.iter().find(|(refused, _)| *refused == name).map(|(_, words)| *words);
+        match (response.outcome, words) {
+            (Ok(_), None) => {}
+            (Err(denial), Some(words)) => assert!(denial.message.contains(words), "{name}: {denial}"),
+            (Err(denial), None) => panic!("{name}: {denial}"),
+            (Ok(_), Some(words)) => panic!("{name}: admitted, without {words:?}"),
+        }
+        checked += 1;
+    }
+    checked
+}
+
+#[test]
+fn every_example_is_admitted() {
+    assert!(check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")) > 0);
+}
+
+#[test]
+fn manifests_beside_the_repository_are_admitted_or_refused_as_listed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/manifests");
+    let checked = check(&folder);
+    assert!(checked == 0 || checked > REFUSED.len(), "{checked}");
+}

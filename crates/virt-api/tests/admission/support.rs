@@ -1,0 +1,238 @@
+//! A cluster to ask, small objects, and their changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::instancetype::VirtualMachineInstancetypeSpec;
+use api::preference::VirtualMachinePreferenceSpec;
+use serde_json::{Value, json};
+use virt_api::{Denial, Known, Operation, Request, Requester, Response, admit};
+use virt_rules::config::ClusterConfig;
+use virt_rules::instancetype::matcher::Reference;
+
+/// A cluster that knows what it is told.
+#[derive(Default)]
+pub(crate) struct Cluster {
+    config: Arc<ClusterConfig>,
+    instancetypes: BTreeMap<String, Arc<VirtualMachineInstancetypeSpec>>,
+    preferences: BTreeMap<String, Arc<VirtualMachinePreferenceSpec>>,
+    pub(crate) kubevirts: usize,
+    pub(crate) workloads: bool,
+    pub(crate) data_volumes: bool,
+    architecture: &'static str,
+    uuids: AtomicU64,
+}
+
+impl Cluster {
+    pub(crate) fn new() -> Self {
+        Self::on("amd64")
+    }
+
+    pub(crate) fn on(architecture: &'static str) -> Self {
+        Self { architecture, ..Self::default() }
+    }
+
+    pub(crate) fn configured(mut self, configuration: &Value) -> Self {
+        let kubevirt = json!({ "metadata": { "name": "kubevirt" }, "spec": { "configuration": configuration } });
+        self.config = Arc::new(ClusterConfig::new(Some(&serde_json::from_value(kubevirt).unwrap())));
+        self
+    }
+
+    pub(crate) fn with_gates(self, gates: &[&str]) -> Self {
+        self.configured(&json!({ "developerConfiguration": { "featureGates": gates } }))
+    }
+
+    /// Adds one by its name, or that of its revision.
+    pub(crate) fn instancetype(mut self, name: &str, spec: Value) -> Self {
+        self.instancetypes.insert(name.to_owned(), Arc::new(serde_json::from_value(spec).unwrap()));
+        self
+    }
+
+    pub(crate) fn preference(mut self, name: &str, spec: Value) -> Self {
+        self.preferences.insert(name.to_owned(), Arc::new(serde_json::from_value(spec).unwrap()));
+        self
+    }
+}
+
+impl Known for Cluster {
+    fn config(&self) -> Arc<ClusterConfig> {
+        Arc::clone(&self.config)
+    }
+
+    fn architecture(&self) -> &str {
+        self.architecture
+    }
+
+    fn instancetype(&self, _namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachineInstancetypeSpec>> {
+        self.instancetypes.get(reference.revision.as_ref().unwrap_or(&reference.name)).cloned()
+    }
+
+    fn preference(&self, _namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachinePreferenceSpec>> {
+        self.preferences.get(reference.revision.as_ref().unwrap_or(&reference.name)).cloned()
+    }
+
+    fn kubevirts(&self) -> usize {
+        self.kubevirts
+    }
+
+    fn has_workloads(&self) -> bool {
+        self.workloads
+    }
+
+    fn serves_data_volumes(&self) -> bool {
+        self.data_volumes
+    }
+
+    fn random_uuid(&self) -> String {
+        format!("00000000-0000-4000-8000-{:012}", self.uuids.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Which resource an object is of.
+fn resource(object: &Value) -> (&str, String) {
+    let group = object["apiVersion"].as_str().unwrap_or_default().split('/').next().unwrap_or_default();
+    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+    let plural = if kind.ends_with('y') { format!("{}ies", &kind[..kind.len() - 1]) } else { format!("{kind}s") };
+    (group, plural)
+}
+
+pub(crate) fn write(
+    cluster: &Cluster,
+    requester: Requester,
+    subresource: &str,
+    old: Option<&Value>,
+    object: &Value,
+) -> Response {
+    write_as(object, cluster, requester, subresource, old, object)
+}
+
+/// Writes an object to where others of the kind of `like` are.
+pub(crate) fn write_as(
+    like: &Value,
+    cluster: &Cluster,
+    requester: Requester,
+    subresource: &str,
+    old: Option<&Value>,
+    object: &Value,
+) -> Response {
+    let (group, plural) = resource(like);
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    let request = Request {
+        operation,
+        group,
+        resource: &plural,
+        subresource,
+        namespace: "default",
+        requester,
+        object: Some(object),
+        old,
+        dry_run: false,
+    };
+    admit(&request, cluster)
+}
+
+pub(crate) fn create(cluster: &Cluster, object: &Value) -> Response {
+    write(cluster, Requester::User, "", None, object)
+}
+
+pub(crate) fn update(cluster: &Cluster, requester: Requester, old: &Value, object: &Value) -> Response {
+    write(cluster, requester, "", Some(old), object)
+}
+
+/// The object as it is stored.
+#[track_caller]
+pub(crate) fn stored(response: Response, sent: &Value) -> Value {
+    response.outcome.unwrap_or_else(|denial| panic!("{denial}")).unwrap_or_else(|| sent.clone())
+}
+
+#[track_caller]
+pub(crate) fn denied(response: Response) -> Denial {
+    match response.outcome {
+        Err(denial) => denial,
+        Ok(changed) => panic!("admitted as {changed:?}"),
+    }
+}
+
+/// The fields that an object is refused for; none if it is admitted.
+pub(crate) fn fields(response: Response) -> Vec<String> {
+    response.outcome.err().into_iter().flat_map(|denial| denial.causes).map(|cause| cause.field).collect()
+}
+
+/// Merges as a JSON merge patch does.
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            target.as_object_mut().unwrap().remove(key);
+        } else {
+            merge(&mut target[key.as_str()], value);
+        }
+    }
+}
+
+pub(crate) fn changed(base: &Value, patch: &Value) -> Value {
+    let mut object = base.clone();
+    merge(&mut object, patch);
+    object
+}
+
+/// A small instance.
+pub(crate) fn vmi() -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": { "name": "v" },
+        "spec": {
+            "domain": {
+                "devices": {
+                    "disks": [{ "name": "root", "disk": { "bus": "virtio" } }],
+                    "interfaces": [{ "name": "default", "masquerade": {} }],
+                },
+                "memory": { "guest": "1Gi" },
+            },
+            "networks": [{ "name": "default", "pod": {} }],
+            "volumes": [{ "name": "root", "containerDisk": { "image": "disk:1" } }],
+        },
+    })
+}
+
+/// A small VM.
+pub(crate) fn vm() -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": { "name": "v" },
+        "spec": { "runStrategy": "Always", "template": { "spec": vmi()["spec"] } },
+    })
+}
+
+/// A change of an instance's domain.
+pub(crate) fn domain(domain: &Value) -> Value {
+    json!({ "spec": { "domain": domain } })
+}
+
+/// A change of an instance's devices.
+pub(crate) fn devices(devices: &Value) -> Value {
+    domain(&json!({ "devices": devices }))
+}
+
+/// Each change of an object must be refused for exactly these fields, with words that say what to do.
+#[track_caller]
+pub(crate) fn refuses(cluster: &Cluster, base: &Value, rows: &[(Value, &[&str])]) {
+    assert_eq!(fields(create(cluster, base)), [""; 0], "the object itself must be admitted");
+    for (patch, expected) in rows {
+        let response = create(cluster, &changed(base, patch));
+        if let Err(denial) = &response.outcome {
+            assert_eq!(denial.code, 422);
+            assert!(denial.causes.iter().all(|cause| cause.message.len() > 8 && !cause.message.ends_with('.')));
+        }
+        assert_eq!(fields(response), *expected, "{patch}");
+    }
+}
