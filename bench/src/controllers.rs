@@ -4,6 +4,7 @@
 //! so that CPU and peak memory are those of one run. On a real server the program is a process of its own, and the load
 //! comes from the benchmark.
 
+pub mod hollow;
 pub mod load;
 pub mod plane;
 pub mod process;

@@ -2,6 +2,7 @@
 
 pub mod apiserver;
 pub mod controllers;
+pub mod density;
 pub mod garbage;
 pub mod scheduler;
 

@@ -26,3 +26,16 @@ fn the_garbage_collector_is_measured() {
         assert!(table.lines().any(|line| line.contains(policy) && line.contains("DELETE configmaps")), "{table}");
     }
 }
+
+#[test]
+fn the_cost_of_virtual_machines_is_measured() {
+    let arguments = ["--vms", "8", "--nodes", "2", "--gap", "20ms", "--rest", "1s"];
+    let told = run(env!("CARGO_BIN_EXE_density"), &arguments);
+    for kind in ["vm", "vmi"] {
+        let (_, figures) = told.split_once(&format!("embedded, {kind}\n")).unwrap_or_else(|| panic!("{told}"));
+        let lines: Vec<&str> = figures.lines().take(4).collect();
+        let [all, own, writes, rest] = lines[..] else { panic!("{told}") };
+        assert!(all.contains("1.00 POST pods/binding") && own.contains("1.00 POST pods"), "{told}");
+        assert!(writes.contains(" events") && rest.ends_with(" none"), "{told}");
+    }
+}

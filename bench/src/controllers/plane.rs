@@ -7,7 +7,7 @@ use apiserver::{ApiServer, Identity, Place};
 use e2e::control_plane::ControlPlane;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use manager::clients::Clients;
+use manager::clients::{Clients, RequestMetrics};
 use manager::rate::Limit;
 use tempfile::TempDir;
 use tower::Layer as _;
@@ -37,6 +37,8 @@ pub enum Plane {
     },
     /// A real kube-apiserver with its etcd.
     Real(Box<ControlPlane>),
+    /// Somebody else's, by its kubeconfig.
+    Given(PathBuf),
 }
 
 impl Plane {
@@ -69,13 +71,16 @@ impl Plane {
     pub async fn clients(&self, program: &str) -> Result<Clients> {
         match self {
             Self::Embedded { server, .. } => {
-                let server = server.clone();
+                let (server, requests) = (server.clone(), RequestMetrics::default());
+                let counting = requests.clone();
                 let make = move |_: &str, fence: &manager::fence::Fence| {
-                    Client::new(fence.layer(server.for_identity(Identity::admin())), "default")
+                    let counted = counting.layer(server.for_identity(Identity::admin()));
+                    Client::new(fence.layer(counted), "default")
                 };
-                Ok(Clients::given(make))
+                Ok(Clients::given(make).counted(requests))
             }
             Self::Real(plane) => clients(&plane.kubeconfig(), program).await,
+            Self::Given(kubeconfig) => clients(kubeconfig, program).await,
         }
     }
 
@@ -87,23 +92,25 @@ impl Plane {
         match self {
             Self::Embedded { server, .. } => Ok(Client::new(server.for_identity(Identity::admin()), "default")),
             Self::Real(plane) => Ok(Client::try_from(config(&plane.kubeconfig()).await?)?),
+            Self::Given(kubeconfig) => Ok(Client::try_from(config(kubeconfig).await?)?),
         }
     }
 
-    /// The kubeconfig of a real one.
+    /// The kubeconfig of one that is not in this process.
     #[must_use]
     pub fn kubeconfig(&self) -> Option<PathBuf> {
         match self {
             Self::Embedded { .. } => None,
             Self::Real(plane) => Some(plane.kubeconfig()),
+            Self::Given(kubeconfig) => Some(kubeconfig.clone()),
         }
     }
 
-    /// CPU that a real one has taken, with its store; ours is part of this process.
+    /// CPU that a real one has taken, with its store; ours is part of this process, and of somebody else's nothing is known.
     #[must_use]
     pub fn cpu_seconds(&self) -> f64 {
         match self {
-            Self::Embedded { .. } => 0.0,
+            Self::Embedded { .. } | Self::Given(_) => 0.0,
             Self::Real(plane) => plane.processes().iter().map(|pid| Usage::of(*pid).cpu_seconds).sum(),
         }
     }

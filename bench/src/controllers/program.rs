@@ -1,25 +1,31 @@
 //! Programs of controllers, as `orlop` starts them, and Kubernetes' own.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
+use kube::{Client, Config};
 use kube_controllers::garbage;
 use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
 use kube_controllers::table;
-use manager::clients::Clients;
+use manager::clients::{Clients, RequestMetrics};
 use manager::context::{Chance, Now, Started};
 use manager::descriptor::{Descriptor, Selection};
 use manager::frame::Program;
 use manager::gates::Gates;
-use manager::serving::Pages;
+use manager::serving::{CertificateSource, Pages, Serving};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
+use virt_controller::render::Launcher;
 
 use super::plane::{LIMIT, Plane};
 use super::process::{Running, Usage};
+use super::requests::Requests;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -28,6 +34,8 @@ pub enum Subject {
     Scheduler,
     /// The garbage collector.
     Garbage,
+    /// The controllers of virtual machines.
+    VirtController,
 }
 
 /// Whose program is measured, and where it runs.
@@ -43,10 +51,10 @@ pub enum Whose {
 
 /// A program that runs; it ends when dropped.
 pub enum Under {
-    /// In this process.
-    Inside(JoinHandle<Result<()>>),
-    /// As a process, with its folder.
-    Apart(Running, TempDir),
+    /// In this process, with what it asks for.
+    Inside(JoinHandle<Result<()>>, RequestMetrics),
+    /// As a process, with its folder and the port of its pages, if it has any.
+    Apart(Running, TempDir, Option<u16>),
 }
 
 impl Under {
@@ -54,15 +62,38 @@ impl Under {
     #[must_use]
     pub fn usage(&self) -> Usage {
         match self {
-            Self::Inside(_) => Usage::own(),
-            Self::Apart(running, _) => running.usage(),
+            Self::Inside(..) => Usage::own(),
+            Self::Apart(running, ..) => running.usage(),
         }
+    }
+
+    /// What it has asked for, by its own count.
+    ///
+    /// # Errors
+    /// When it does not tell.
+    pub async fn requests(&self) -> Result<Requests> {
+        let text = match self {
+            Self::Inside(_, requests) => {
+                let (mut registry, mut text) = (Registry::default(), String::new());
+                requests.register(&mut registry);
+                encode(&mut text, &registry)?;
+                text
+            }
+            Self::Apart(_, _, port) => {
+                let port = port.context("it has no pages")?;
+                let mut config = Config::new(format!("https://127.0.0.1:{port}").parse()?);
+                // Its certificate is made for this run.
+                config.accept_invalid_certs = true;
+                Client::try_from(config)?.request_text(http::Request::get("/metrics").body(Vec::new())?).await?
+            }
+        };
+        Ok(Requests::of_program(&text))
     }
 }
 
 impl Drop for Under {
     fn drop(&mut self) {
-        if let Self::Inside(task) = self {
+        if let Self::Inside(task, _) = self {
             task.abort();
         }
     }
@@ -80,6 +111,7 @@ impl Subject {
         match self {
             Self::Scheduler => "kube-scheduler",
             Self::Garbage => "kube-controller-manager",
+            Self::VirtController => "virt-controller",
         }
     }
 
@@ -90,15 +122,17 @@ impl Subject {
     pub async fn start(self, whose: Whose, plane: &Plane) -> Result<Under> {
         if whose == Whose::Inside {
             let clients = plane.clients(self.peer()).await?;
-            return Ok(Under::Inside(tokio::spawn(self.run(clients))));
+            let requests = clients.requests().clone();
+            return Ok(Under::Inside(tokio::spawn(self.run(clients)), requests));
         }
         let kubeconfig = plane.kubeconfig().context("a process needs a server with a kubeconfig")?;
         let folder = tempfile::Builder::new().prefix("orlop-bench-").tempdir()?;
+        let port = if self == Self::VirtController { Some(e2e::control_plane::free_port()?) } else { None };
         let running = match whose {
             Whose::Theirs => self.start_peer(&kubeconfig, folder.path())?,
-            _ => Self::start_ours(&kubeconfig, folder.path())?,
+            _ => Self::start_ours(&kubeconfig, folder.path(), port)?,
         };
-        Ok(Under::Apart(running, folder))
+        Ok(Under::Apart(running, folder, port))
     }
 
     /// Runs ours for ever.
@@ -106,12 +140,43 @@ impl Subject {
     /// # Errors
     /// When it ends.
     pub async fn run(self, clients: Clients) -> Result<()> {
+        self.run_with(clients, Pages::new(self.peer())).await
+    }
+
+    /// Runs ours for ever, and shows everybody on this machine what it counts.
+    ///
+    /// # Errors
+    /// When it ends, or the port is taken.
+    pub async fn serve(self, clients: Clients, port: u16) -> Result<()> {
+        let pages = Pages::new(self.peer());
+        let serving = Serving {
+            address: SocketAddr::from(([127, 0, 0, 1], port)),
+            certificate: CertificateSource::Memory,
+            client_ca: None,
+            always_allow_paths: vec!["/metrics".to_owned()],
+            reviews: None,
+            now: clock(),
+        };
+        let listening = serving.bind(pages.clone()).await?;
+        tokio::select! {
+            biased;
+            ended = self.run_with(clients, pages) => ended,
+            () = listening.run(std::future::pending()) => bail!("the pages have ended"),
+        }
+    }
+
+    async fn run_with(self, clients: Clients, pages: Pages) -> Result<()> {
         match self {
-            Self::Scheduler => run("kube-scheduler", SCHEDULER, (), Selection::all(), clients).await,
+            Self::Scheduler => run("kube-scheduler", SCHEDULER, (), Selection::all(), clients, pages).await,
             Self::Garbage => {
                 let selection = Selection::parse([garbage::NAME], table::DESCRIPTORS)?;
                 let settings = table::Settings::default();
-                run("kube-controller-manager", table::DESCRIPTORS, settings, selection, clients).await
+                run("kube-controller-manager", table::DESCRIPTORS, settings, selection, clients, pages).await
+            }
+            Self::VirtController => {
+                let settings = virt_controller::table::Settings::new(Launcher::new("orlop"));
+                let descriptors = virt_controller::table::DESCRIPTORS;
+                run("virt-controller", descriptors, settings, Selection::all(), clients, pages).await
             }
         }
     }
@@ -134,9 +199,10 @@ impl Subject {
     }
 
     /// This program again, told to serve.
-    fn start_ours(kubeconfig: &Path, folder: &Path) -> Result<Running> {
+    fn start_ours(kubeconfig: &Path, folder: &Path, port: Option<u16>) -> Result<Running> {
         let program = std::env::current_exe().context("find this program")?;
-        let arguments = ["--serve".to_owned(), kubeconfig.display().to_string()];
+        let mut arguments = vec!["--serve".to_owned(), kubeconfig.display().to_string()];
+        arguments.extend(port.map(|port| format!("--port={port}")));
         Running::start(&program, &arguments, &folder.join("log"))
     }
 }
@@ -147,6 +213,7 @@ async fn run<S: Send + Sync + 'static>(
     settings: S,
     selection: Selection,
     clients: Clients,
+    pages: Pages,
 ) -> Result<()> {
     let program = Program {
         name,
@@ -157,7 +224,7 @@ async fn run<S: Send + Sync + 'static>(
         clients,
         leading: None,
         start_interval: Duration::ZERO,
-        pages: Pages::new(name),
+        pages,
         now: clock(),
         chance: Chance::of_the_machine(),
     };

@@ -1,22 +1,14 @@
 //! The nodes and pods of the load.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use http::Method;
 use kube::Client;
-use manager::caches::Caches;
-use manager::context::{Chance, Context};
-use manager::events::Recorder;
-use manager::queue::QueueMetrics;
-use manager::stopping::Stopping;
-use node::hollow::{Behaviour, HollowNodes};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
 
-use crate::controllers::PATIENCE;
+use crate::controllers::hollow;
 use crate::controllers::load::send;
 use crate::controllers::plane::Plane;
-use crate::controllers::program::clock;
 
 use super::Load;
 
@@ -51,39 +43,17 @@ const TAINT: &str = "bench";
 
 /// Registers hollow nodes. What is returned keeps them running; without pods to run it is empty.
 pub(super) async fn nodes(plane: &Plane, client: &Client, load: Load) -> Result<JoinSet<()>> {
-    let own = plane.clients("bench-nodes").await?.privileged("hollow-nodes")?;
-    let (recorder, writer) = Recorder::new(own.clone(), "kubelet", clock());
-    let chance = Chance::of_the_machine();
-    let caches = Caches::new(own.clone(), chance.clone());
-    let (queues, stopping) = (QueueMetrics::default(), Stopping::default());
-    let context = Context { client: own, caches: caches.clone(), recorder, now: clock(), queues, chance, stopping };
-    let nodes = HollowNodes::new(&context, (0..load.nodes).map(name), Behaviour::default());
-    let mut tasks = JoinSet::new();
-    tasks.spawn(writer);
-    tasks.spawn(async move { caches.run().await });
-    tasks.spawn(async move { nodes.run().await });
-    // They are registered in the order of their names.
-    let last = (0..load.nodes).map(name).max().context("no nodes")?;
-    let there = async {
-        while send(client, Method::GET, &format!("/api/v1/nodes/{last}"), None).await.is_err() {
-            sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, there).await.context("the nodes are not registered")?;
+    let mut tasks = hollow::nodes(plane, client, load.nodes).await?;
     if load.shape == Shape::Taints {
         let patch = json!({ "spec": { "taints": [{ "key": TAINT, "value": "x", "effect": "NoSchedule" }] } });
         for number in (0..load.nodes).step_by(2) {
-            send(client, Method::PATCH, &format!("/api/v1/nodes/{}", name(number)), Some(&patch)).await?;
+            send(client, Method::PATCH, &format!("/api/v1/nodes/{}", hollow::name(number)), Some(&patch)).await?;
         }
     }
     if !load.running {
         tasks.shutdown().await;
     }
     Ok(tasks)
-}
-
-fn name(number: usize) -> String {
-    format!("hollow-{number}")
 }
 
 pub(super) fn pod(name: &str, number: usize, load: Load) -> Value {

@@ -23,7 +23,7 @@ where
     K: Ord + Clone + Debug,
     F: Fn(K) -> R,
     R: Future<Output = Result<Next, E>>,
-    E: Error,
+    E: Error + 'static,
 {
     let worker = || one(controller, queue, &reconcile);
     join_all((0..workers.max(1)).map(|_| worker())).await;
@@ -34,7 +34,7 @@ where
     K: Ord + Clone + Debug,
     F: Fn(K) -> R,
     R: Future<Output = Result<Next, E>>,
-    E: Error,
+    E: Error + 'static,
 {
     while let Some(taken) = queue.next().await {
         let key = taken.key().clone();
@@ -48,11 +48,22 @@ where
                 }
             }
             Err(error) => {
-                tracing::warn!(controller, ?key, error = chain(&error), "not reconciled");
+                // Somebody was faster: that happens to everybody, and the next look tells.
+                if is_conflict(&error) {
+                    tracing::debug!(controller, ?key, error = chain(&error), "not reconciled");
+                } else {
+                    tracing::warn!(controller, ?key, error = chain(&error), "not reconciled");
+                }
                 queue.retry(key);
             }
         }
     }
+}
+
+fn is_conflict(error: &(dyn Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |&cause| cause.source());
+    let mut of_server = causes.filter_map(|cause| cause.downcast_ref::<kube::Error>());
+    of_server.any(|error| matches!(error, kube::Error::Api(status) if status.code == 409))
 }
 
 /// An error and all that caused it, in one line.

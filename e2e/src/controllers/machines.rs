@@ -333,5 +333,10 @@ fn samples(cluster: &mut Cluster) -> Result<()> {
         kubectl.ok(&["patch", "-n", "samples", "vm", vm, "--type=merge", "-p", always])?;
         kubectl.ok(&["wait", "-n", "samples", "--for=condition=Ready", &format!("vm/{vm}"), WAIT])?;
     }
+    // Nobody here protects claims that are in use, nor lets go of them.
+    for name in ["disk-alpine", "disk-windows"] {
+        let free = "{\"metadata\":{\"finalizers\":null}}";
+        kubectl.ok(&["patch", "-n", "samples", "pvc", name, "--type=merge", "-p", free])?;
+    }
     kubectl.ok(&["delete", "namespace", "samples", WAIT]).map(drop)
 }
