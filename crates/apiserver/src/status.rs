@@ -68,14 +68,20 @@ impl Status {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
     }
 
-    /// Refuses an object for what stands in its fields: the reason, message and path of each. For whoever has a say in
-    /// admission.
+    /// Refuses an object, by its group, kind and name, for what stands in its fields: the reason, message and path of each.
+    /// For whoever has a say in admission.
     #[must_use]
     pub fn unprocessable<'a>(
         message: impl Into<String>,
+        (group, kind, name): (&str, &str, &str),
         causes: impl IntoIterator<Item = (&'a str, &'a str, &'a str)>,
     ) -> Self {
         let mut status = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+            if !value.is_empty() {
+                status.details.insert(key.to_owned(), value.into());
+            }
+        }
         let causes = causes
             .into_iter()
             .map(|(reason, message, field)| json!({ "reason": reason, "message": message, "field": field }));

@@ -149,12 +149,16 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
     }
 
     /// Follows a watch until it ends; errors are the watcher's to retry.
-    pub(crate) async fn follow(&self, events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<T>>>>) {
+    pub(crate) async fn follow(
+        &self,
+        kind: &str,
+        events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<T>>>>,
+    ) {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.take(event),
-                Err(error) => tracing::warn!(%error, "a watch was interrupted"),
+                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted"),
             }
         }
     }

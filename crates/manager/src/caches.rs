@@ -111,7 +111,7 @@ impl Caches {
         let config = watcher::Config::default().streaming_lists().labels(labels).fields(fields);
         let events = watcher(api, config).backoff(Patience::new(self.chance.clone()));
         let filled = cache.clone();
-        shared.waiting.push(Box::pin(async move { filled.follow(events).await }));
+        shared.waiting.push(Box::pin(async move { filled.follow(&T::kind(&()), events).await }));
         cache
     }
 

@@ -70,7 +70,7 @@ impl Admission for VirtualMachines {
         };
         let response = admit(&request, &Looking { rules: self, stored: review.stored });
         warnings.extend(response.warnings);
-        let changed = response.outcome.map_err(|denial| status(&denial))?;
+        let changed = response.outcome.map_err(|denial| status(&denial, review))?;
         if let (Some(object), Some(changed)) = (object, changed) {
             *object = changed;
         }
@@ -163,13 +163,14 @@ impl Known for Looking<'_> {
     }
 }
 
-fn status(denial: &Denial) -> Status {
+fn status(denial: &Denial, review: &Review<'_>) -> Status {
     if denial.code != 422 {
         return Status::denied(denial.message.clone());
     }
     let causes = denial.causes.iter();
     let causes = causes.map(|cause| (cause.reason.as_str(), cause.message.as_str(), cause.field.as_str()));
-    Status::unprocessable(denial.message.clone(), causes)
+    let about = (review.attributes.group, denial.kind.as_str(), denial.name.as_str());
+    Status::unprocessable(denial.message.clone(), about, causes)
 }
 
 #[cfg(test)]
@@ -272,6 +273,8 @@ mod tests {
         let causes = refused["details"]["causes"].as_array().unwrap();
         let fields: Vec<&Value> = causes.iter().map(|cause| &cause["field"]).collect();
         assert_eq!((code, fields), (422, vec![&json!("spec.hostname"), &json!("spec.subdomain")]));
+        let details = &refused["details"];
+        assert_eq!((&details["kind"], &details["name"]), (&json!("VirtualMachineInstance"), &json!("v")));
         let machine = json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": "v" },
             "spec": { "running": false, "template": { "spec": instance(&json!({}))["spec"] } },

@@ -12,6 +12,10 @@ pub struct Denial {
     pub message: String,
     /// One by one.
     pub causes: Vec<Cause>,
+    /// The kind of the object, where it is wrong.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// One problem.
@@ -63,7 +67,7 @@ impl Reason {
 impl Denial {
     /// Refuses a write that is not possible now, whatever the object says.
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
-        Self { code: 403, message: message.into(), causes: Vec::new() }
+        Self { code: 403, message: message.into(), causes: Vec::new(), kind: String::new(), name: String::new() }
     }
 
     /// Refuses an object for its fields.
@@ -73,7 +77,8 @@ impl Denial {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        Self { code: 422, message: format!("{kind} {name:?} is invalid: {all}"), causes }
+        let message = format!("{kind} {name:?} is invalid: {all}");
+        Self { code: 422, message, causes, kind: kind.to_owned(), name: name.to_owned() }
     }
 }
 

@@ -164,6 +164,11 @@ impl VmController {
 
     async fn feed_data_volumes(&self) {
         let mut changes = self.data_volumes.cache().subscribe();
+        // The kind may come late: whoever said that there is none looks again.
+        self.data_volumes.cache().synced().await;
+        let vms = self.vms.all();
+        let wants = |vm: &&Arc<VirtualMachine>| vm.spec.data_volume_templates.is_some();
+        vms.iter().filter(wants).for_each(|vm| self.queue.add(Key::of(&**vm)));
         loop {
             let key = changes.next().await.key;
             self.add_users(&key);

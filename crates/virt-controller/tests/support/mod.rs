@@ -209,6 +209,22 @@ impl World {
         }
     }
 
+    /// Data volumes are served from now on.
+    pub(crate) async fn define_data_volumes(&self) {
+        let schema = json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } });
+        let definition = json!({
+            "metadata": { "name": "datavolumes.cdi.kubevirt.io" },
+            "spec": {
+                "group": "cdi.kubevirt.io",
+                "scope": "Namespaced",
+                "names": { "plural": "datavolumes", "kind": "DataVolume" },
+                "versions": [{ "name": "v1beta1", "served": true, "storage": true, "schema": schema }],
+            },
+        });
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        definitions.create(&PostParams::default(), &serde_json::from_value(definition).unwrap()).await.unwrap();
+    }
+
     /// A VM with a container disk.
     pub(crate) async fn create_vm(&self, name: &str, strategy: &str) -> VirtualMachine {
         self.create_vm_with(name, &json!({ "runStrategy": strategy, "template": { "spec": spec() } })).await

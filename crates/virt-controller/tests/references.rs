@@ -1,0 +1,88 @@
+//! What VMs refer to, on the embedded server: data volumes, instancetypes, the cluster's configuration.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use serde_json::json;
+
+#[expect(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use support::{World, spec};
+
+#[tokio::test(start_paused = true)]
+async fn data_volumes_are_made_and_awaited_once_the_cluster_has_them() {
+    let world = World::start().await;
+    let mut guest = spec();
+    guest["volumes"] = json!([{ "name": "data", "dataVolume": { "name": "data" } }]);
+    let templates = json!([{ "metadata": { "name": "data" }, "spec": { "source": { "blank": {} }, "storage": {} } }]);
+    let vm = json!({ "runStrategy": "Always", "dataVolumeTemplates": templates, "template": { "spec": guest } });
+    world.create_vm_with("one", &vm).await;
+    let failed = |vm: &api::vm::VirtualMachine| {
+        let conditions = vm.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        conditions.iter().any(|one| one.type_ == "Failure")
+    };
+    world.vm("one", failed).await;
+    world.define_data_volumes().await;
+    let volumes: kube::Api<api::data_volume::DataVolume> = kube::Api::default_namespaced(world.client.clone());
+    let made = world.until("the data volume", async || volumes.get_opt("data").await.ok().flatten()).await;
+    let vm = world.word("one", "Provisioning").await;
+    assert!(api::owner::is_controlled_by(&made.metadata, vm.metadata.uid.as_deref().unwrap()));
+    assert!(!failed(&vm));
+    assert_eq!(world.vmis().get_opt("one").await.unwrap(), None);
+    let claims: kube::Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
+        kube::Api::default_namespaced(world.client.clone());
+    let claim = json!({ "metadata": { "name": "data" }, "spec": { "accessModes": ["ReadWriteOnce"],
+        "resources": { "requests": { "storage": "1Gi" } } } });
+    claims.create(&Default::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    // The importer waits for a pod to know where the claim is to be: one that only shows that.
+    let waits = json!({ "status": { "phase": "WaitForFirstConsumer" } });
+    volumes.patch("data", &Default::default(), &kube::api::Patch::Merge(&waits)).await.unwrap();
+    let pod = world.pod("one").await;
+    assert!(pod.metadata.annotations.unwrap().contains_key("kubevirt.io/ephemeral-provisioning"));
+    let bound = json!({ "status": { "phase": "Bound" } });
+    claims.patch_status("data", &Default::default(), &kube::api::Patch::Merge(&bound)).await.unwrap();
+    let done = json!({ "status": { "phase": "Succeeded" } });
+    volumes.patch("data", &Default::default(), &kube::api::Patch::Merge(&done)).await.unwrap();
+    let launcher = world
+        .until("the launcher alone", async || {
+            let pods = world.pods().list(&Default::default()).await.unwrap().items;
+            (pods.len() == 1 && pods[0].metadata.name != pod.metadata.name).then(|| pods[0].clone())
+        })
+        .await;
+    assert!(!launcher.metadata.annotations.unwrap().contains_key("kubevirt.io/ephemeral-provisioning"));
+    world.boot("one").await;
+    world.word("one", "Running").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instancetype_is_kept_as_it_was_and_spelled_out_where_the_cluster_wants_that() {
+    let world = World::start().await;
+    let types: kube::Api<api::instancetype::VirtualMachineInstancetype> =
+        kube::Api::default_namespaced(world.client.clone());
+    let small = json!({ "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype", "metadata": { "name": "small" }, "spec": { "cpu": { "guest": 2 }, "memory": { "guest": "64Mi" } } });
+    let mut guest = spec();
+    guest["domain"]["memory"] = json!(null);
+    let vm = json!({ "runStrategy": "Always", "template": { "spec": guest },
+        "instancetype": { "name": "small", "kind": "VirtualMachineInstancetype" } });
+    world.create_vm_with("one", &vm).await;
+    let conditions = |vm: &api::vm::VirtualMachine| json!(vm.status).to_string();
+    world.vm("one", |vm| conditions(vm).contains("there is no VirtualMachineInstancetype small")).await;
+    types.create(&Default::default(), &serde_json::from_value(small).unwrap()).await.unwrap();
+    let vmi = world.boot("one").await;
+    assert_eq!(vmi.spec.domain.cpu.unwrap().sockets, Some(2));
+    let running = world.word("one", "Running").await;
+    let kept = running.status.unwrap().instancetype_ref.as_ref().unwrap().controller_revision_ref.clone().unwrap();
+    let revisions: kube::Api<k8s_openapi::api::apps::v1::ControllerRevision> =
+        kube::Api::default_namespaced(world.client.clone());
+    revisions.get(&kept.name.unwrap()).await.unwrap();
+
+    let kubevirts: kube::Api<api::kubevirt::KubeVirt> = kube::Api::default_namespaced(world.client.clone());
+    let config = json!({ "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": { "name": "kubevirt" },
+        "spec": { "configuration": { "instancetype": { "referencePolicy": "expand" } } } });
+    kubevirts.create(&Default::default(), &serde_json::from_value(config).unwrap()).await.unwrap();
+    world.create_vm_with("two", &vm).await;
+    let expanded = world.vm("two", |vm| vm.spec.instancetype.is_none()).await;
+    let spec = expanded.spec.template.spec.unwrap();
+    assert_eq!(spec.domain.cpu.unwrap().sockets, Some(2));
+    let vmi = world.boot("two").await;
+    assert_eq!(vmi.spec.domain.memory.unwrap().guest.unwrap().to_string(), "64Mi");
+}
