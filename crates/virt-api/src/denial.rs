@@ -78,7 +78,8 @@ impl Denial {
             many => format!("[{}]", many.join(", ")),
         };
         let message = format!("{kind} {name:?} is invalid: {all}");
-        Self { code: 422, message, causes, kind: kind.to_owned(), name: name.to_owned() }
+        let bare = kind.split_once('.').map_or(kind, |(bare, _group)| bare);
+        Self { code: 422, message, causes, kind: bare.to_owned(), name: name.to_owned() }
     }
 }
 
