@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(headers["warning"], "299 - \"spec.running: is deprecated; use spec.runStrategy\"");
         assert_eq!(
             made["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"],
-            "5d307ca9-b3ef-428c-8861-06e72d69f223"
+            "f9681a64-d330-4861-b0f4-d125cc0d694a"
         );
         let pool = json!({
             "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "metadata": { "name": "p" },
