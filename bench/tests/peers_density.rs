@@ -1,5 +1,4 @@
 //! The control plane of virtual machines on a real API server, measured on a small load.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
 

@@ -1,4 +1,5 @@
-//! The simulation by the dozen: `cargo run --release -p bench --bin sim -- --seeds 1000`.
+//! The simulation by the dozen: `cargo run --release -p bench --bin sim -- --seeds 1000`, and with virtual machines by
+//! `--scene virtual-machines`.
 //!
 //! Runs seeds on all cores, prints how many there were per second and how many requests and simulated seconds that was, and
 //! stops with the trace of the first seed in which something did not hold.
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::bail;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde_json::json;
 use simulation::{Options, check, run};
 
@@ -25,11 +26,29 @@ struct Arguments {
     /// Run each seed twice and compare the requests.
     #[arg(long)]
     twice: bool,
+    /// What the user works with.
+    #[arg(long, value_enum, default_value_t = Scene::Deployments)]
+    scene: Scene,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Scene {
+    Deployments,
+    VirtualMachines,
+}
+
+impl Scene {
+    fn options(self, seed: u64) -> Options {
+        match self {
+            Self::Deployments => Options::seeded(seed),
+            Self::VirtualMachines => Options::virtual_machines(seed),
+        }
+    }
 }
 
 #[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a figure is a time, and is printed")]
 fn main() -> anyhow::Result<()> {
-    let Arguments { from, seeds, twice } = Arguments::parse();
+    let Arguments { from, seeds, twice, scene } = Arguments::parse();
     let started = Instant::now();
     let (next, requests, simulated) = (AtomicU64::new(from), AtomicU64::new(0), AtomicU64::new(0));
     let failed = Mutex::new(None);
@@ -44,7 +63,7 @@ fn main() -> anyhow::Result<()> {
         if seed >= from.saturating_add(seeds) {
             return;
         }
-        let options = Options::seeded(seed);
+        let options = scene.options(seed);
         // A run that fails is repeated by the check, which tells how.
         let outcome = match run(&options) {
             Ok(outcome) if outcome.violation.is_none() && !twice => Ok(outcome),
@@ -69,6 +88,7 @@ fn main() -> anyhow::Result<()> {
     let seconds = started.elapsed().as_secs_f64();
     let figures = json!({
         "figure": "simulation",
+        "scene": scene.to_possible_value().map(|value| value.get_name().to_owned()),
         "seeds": seeds,
         "seconds": seconds,
         "seeds_per_second": seeds as f64 / seconds,

@@ -58,6 +58,19 @@ where
     unless_gone(api.delete(name, &parameters).await)
 }
 
+/// Deletes an object only as it was seen: whatever changed meanwhile, such as its owner, may be a reason to leave it.
+///
+/// # Errors
+/// When it is refused, unless the object is gone; a conflict when it has changed.
+pub async fn delete_as_seen<T>(api: &Api<T>, name: &str, uid: &str, version: &str) -> Result<(), kube::Error>
+where
+    T: Clone + Debug + DeserializeOwned,
+{
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    unless_gone(api.delete(name, &parameters).await)
+}
+
 /// Whether a creation was refused because its namespace goes.
 #[must_use]
 pub fn is_namespace_terminating(status: &Status) -> bool {

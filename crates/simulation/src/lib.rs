@@ -2,15 +2,19 @@
 //!
 //! ```text
 //! user ─────────────────────────┐
-//! controller-manager, two ──┐   ▼
-//! scheduler, two ───────────┼─ wire ──▶ API server (memory) ──▶ witness: what must hold, after every event
-//! hollow nodes ─────────────┘   │
-//!                               └─ delays, refusals, lost requests and answers, cut watches, partitions, crashes
+//! controller-manager ───────┐   ▼
+//! scheduler ────────────────┼─ wire ──▶ API server (memory) ──▶ witness: what must hold, after every event
+//! virt-controller ──────────┤   │
+//! hollow nodes, handlers ───┘   └─ delays, refusals, lost requests and answers, cut watches, partitions, crashes
 //! ```
+//! There are two scenes: deployments and what every cluster has, and virtual machines. Which processes there are, what the
+//! user does and what must hold is a scene's own; all else is shared.
+//!
 //! Guarantees: the same seed gives the same requests in the same order, to the last byte of the log.
 //! Absent on purpose: any knowledge of one controller's inside; what is checked is what a user could see.
 
 mod chance;
+mod kinds;
 mod log;
 mod process;
 mod scenario;
@@ -35,15 +39,52 @@ pub struct Options {
     pub controllers: &'static [Descriptor<Settings>],
     /// What is set about them.
     pub settings: Settings,
+    /// What the user works with.
+    pub scene: Scene,
     /// Whether to keep what controllers log, too: slower, for a seed that fails.
     pub trace: bool,
 }
 
+/// What the user works with, and so which processes there are.
+#[derive(Clone, Copy)]
+pub enum Scene {
+    /// Deployments, families of objects, kinds of the user's own.
+    Deployments,
+    /// Virtual machines and their instances.
+    VirtualMachines(VirtualMachines),
+}
+
+/// The scene of virtual machines.
+#[derive(Clone, Copy)]
+pub struct VirtualMachines {
+    /// Their controllers; a test replaces one by a broken one.
+    pub controllers: &'static [Descriptor<virt_controller::table::Settings>],
+    /// Whether the user takes pods away by force. Who does that says that their guests have ended, and nobody can tell: so it
+    /// is not checked then that a disk has one writer.
+    pub by_force: bool,
+}
+
 impl Options {
-    /// All controllers as they are.
+    /// Deployments, with all controllers as they are.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        Self { seed, controllers: DESCRIPTORS, settings: process::settings(), trace: false }
+        let (controllers, settings) = (DESCRIPTORS, process::settings());
+        Self { seed, controllers, settings, scene: Scene::Deployments, trace: false }
+    }
+
+    /// Virtual machines, with all controllers as they are.
+    #[must_use]
+    pub fn virtual_machines(seed: u64) -> Self {
+        let scene = VirtualMachines { controllers: virt_controller::table::DESCRIPTORS, by_force: false };
+        Self { scene: Scene::VirtualMachines(scene), ..Self::seeded(seed) }
+    }
+
+    /// The test that runs the scene.
+    fn test(&self) -> &'static str {
+        match self.scene {
+            Scene::Deployments => "seeds",
+            Scene::VirtualMachines(_) => "virtual_machines",
+        }
     }
 }
 
@@ -104,6 +145,9 @@ pub enum SimulationError {
     /// No server.
     #[error("start the server")]
     Server(#[from] apiserver::OpenError),
+    /// No kinds of virtual machines.
+    #[error("make the kinds of virtual machines")]
+    Kinds(#[from] api::crd::CrdError),
     /// The user, who meets no faults, was refused.
     #[error("the user's request")]
     User(#[from] kube::Error),
@@ -136,8 +180,9 @@ fn report(options: &Options, violation: &Violation) -> String {
     let shown = lines.iter().skip(skipped).fold(String::new(), |text, line| text + "  " + line + "\n");
     format!(
         "seed {seed}, {violation}\nrequests and decisions before that ({skipped} left out):\n{shown}\
-         repeat it with ORLOP_SIM_SEED={seed} cargo test -p simulation",
+         repeat it with ORLOP_SIM_SEED={seed} cargo test -p simulation --test {test}",
         seed = options.seed,
+        test = options.test(),
     )
 }
 

@@ -78,7 +78,7 @@ pub(crate) fn collect(world: &Arc<World>) -> tracing::subscriber::DefaultGuard {
     tracing::subscriber::set_default(subscriber)
 }
 
-const OURS: [&str; 3] = [" manager::", " kube_controllers::", " node::"];
+const OURS: [&str; 5] = [" manager::", " kube_controllers::", " node::", " virt_controller::", " virt_handler::"];
 
 struct Writer(Arc<World>);
 

@@ -4,38 +4,35 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::ApiServer;
-use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
 use kube_controllers::service_account_token::signer::{SignError, Signer};
 use kube_controllers::table::Settings;
-use manager::caches::Caches;
-use manager::clients::Clients;
-use manager::context::{Chance, Context, Now, Started};
-use manager::descriptor::{Descriptor, Selection};
-use manager::events::Recorder;
-use manager::fence::Fence;
-use manager::frame::{Leading, Program};
-use manager::gates::Gates;
-use manager::leader::Durations;
-use manager::queue::QueueMetrics;
-use manager::serving::Pages;
-use manager::stopping::Stopping;
-use node::hollow::{Behaviour, HollowNodes};
+use manager::context::{Chance, Now};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::world::World;
-use crate::{Options, wire};
+use crate::{Options, Scene};
+
+mod elected;
+mod hollow;
 
 /// What a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     ControllerManager,
     Scheduler,
+    VirtController,
+    /// All nodes.
     Nodes,
+    /// The handlers of some nodes.
+    Handlers(&'static [&'static str]),
 }
 
-/// All processes: two of each that is elected, and one that stands for all nodes.
-pub(crate) const PROCESSES: [(&str, Role); 5] = [
+/// The nodes' names.
+pub(crate) const NODES: [&str; 3] = ["node-0", "node-1", "node-2"];
+
+/// Two of each that is elected, and one that stands for all nodes.
+const WITH_DEPLOYMENTS: [(&str, Role); 5] = [
     ("controllers-0", Role::ControllerManager),
     ("controllers-1", Role::ControllerManager),
     ("scheduler-0", Role::Scheduler),
@@ -43,19 +40,25 @@ pub(crate) const PROCESSES: [(&str, Role); 5] = [
     ("nodes", Role::Nodes),
 ];
 
-/// The nodes' names.
-pub(crate) const NODES: [&str; 3] = ["node-0", "node-1", "node-2"];
+/// Two of what the scene is about. The handlers of one node go without those of the others.
+const WITH_VIRTUAL_MACHINES: [(&str, Role); 7] = [
+    ("virt-controller-0", Role::VirtController),
+    ("virt-controller-1", Role::VirtController),
+    ("controllers-0", Role::ControllerManager),
+    ("scheduler-0", Role::Scheduler),
+    ("nodes", Role::Nodes),
+    ("handlers-0", Role::Handlers(&["node-0"])),
+    ("handlers-1", Role::Handlers(&["node-1", "node-2"])),
+];
 
-const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], |context, _| {
-    let (scheduler, stopping) = (Scheduler::new(context, DEFAULT_SCHEDULER), context.stopping.clone());
-    Ok(Started::new(async move {
-        tokio::select! {
-            biased;
-            () = stopping.asked() => {}
-            () = scheduler.run() => {}
-        }
-    }))
-})];
+/// All processes of a scene.
+pub(crate) fn of(scene: Scene) -> Vec<Process> {
+    let all: &[(&'static str, Role)] = match scene {
+        Scene::Deployments => &WITH_DEPLOYMENTS,
+        Scene::VirtualMachines(_) => &WITH_VIRTUAL_MACHINES,
+    };
+    all.iter().map(|(name, role)| Process::new(name, *role)).collect()
+}
 
 /// What every namespace is told to trust.
 pub(crate) const ROOT_CA: &str = "the authority";
@@ -94,7 +97,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn new(name: &'static str, role: Role) -> Self {
+    fn new(name: &'static str, role: Role) -> Self {
         Self { name, role, starts: 0, running: None, down_until: None }
     }
 
@@ -124,91 +127,34 @@ impl Process {
         self.starts += 1;
         let identity = self.identity();
         world.note(format!("{identity} starts"));
-        let (world, server) = (world.clone(), server.clone());
         let seed = self.starts.wrapping_mul(31).wrapping_add(self.name.bytes().map(u64::from).sum());
-        let chance = Chance::seeded(world.seed.wrapping_add(seed));
+        let seed = world.seed.wrapping_add(seed);
+        let start = Start { options, server, world, identity, seed, chance: Chance::seeded(seed) };
         let running = match self.role {
-            Role::ControllerManager => {
-                let (table, lease) = (options.controllers, "kube-controller-manager");
-                elected(table, lease, options, &server, &world, identity, chance)
-            }
-            Role::Scheduler => elected(SCHEDULERS, "kube-scheduler", options, &server, &world, identity, chance),
-            Role::Nodes => nodes(&server, &world, &identity, chance),
+            Role::ControllerManager => elected::controller_manager(start),
+            Role::Scheduler => elected::scheduler(start),
+            Role::VirtController => elected::virt_controller(start),
+            Role::Nodes => hollow::nodes(start),
+            Role::Handlers(nodes) => hollow::handlers(start, nodes),
         };
         self.running = Some(running);
     }
 }
 
-fn elected(
-    descriptors: &'static [Descriptor<Settings>],
-    lease: &'static str,
-    options: &Options,
-    server: &ApiServer,
-    world: &Arc<World>,
+/// What a process starts from.
+struct Start<'a> {
+    options: &'a Options,
+    server: &'a ApiServer,
+    world: &'a Arc<World>,
     identity: String,
+    /// Of this start alone.
+    seed: u64,
     chance: Chance,
-) -> JoinHandle<()> {
-    let (server, settings) = (server.clone(), options.settings.clone());
-    let clients = Clients::given({
-        let (world, identity) = (world.clone(), identity.clone());
-        move |name, fence| wire::client(&server, &world, &identity, name, Some(lease), fence)
-    });
-    let world = world.clone();
-    let program = Program {
-        name: lease,
-        descriptors,
-        settings,
-        selection: Selection::all(),
-        gates: Gates::default(),
-        clients,
-        leading: Some(Leading {
-            namespace: "kube-system".to_owned(),
-            lease: lease.to_owned(),
-            identity: identity.clone(),
-            durations: Durations::default(),
-            migration: None,
-        }),
-        start_interval: Duration::from_millis(10),
-        pages: Pages::new(lease),
-        now: now(&world),
-        chance,
-    };
-    tokio::spawn(async move {
-        let result = program.run(std::future::pending()).await;
-        world.note(format!("{identity} has ended: {result:?}"));
-    })
 }
 
-fn now(world: &Arc<World>) -> Now {
-    let world = world.clone();
-    Arc::new(move || world.time())
-}
-
-fn nodes(server: &ApiServer, world: &Arc<World>, identity: &str, chance: Chance) -> JoinHandle<()> {
-    let client = |name: &str| wire::client(server, world, identity, name, None, &Fence::default());
-    let (recorder, writer) = Recorder::new(client("events"), "kubelet", now(world));
-    let caches = Caches::new(client("shared-caches"), chance.clone());
-    let context = Context {
-        client: client("hollow"),
-        caches: caches.clone(),
-        recorder,
-        now: now(world),
-        queues: QueueMetrics::default(),
-        chance,
-        stopping: Stopping::default(),
-    };
-    let behaviour =
-        Behaviour { start_delay: Duration::from_secs(1), stop_delay: Duration::from_secs(2), ..Behaviour::default() };
-    let nodes = HollowNodes::new(&context, NODES.map(ToOwned::to_owned), behaviour);
-    let world = world.clone();
-    tokio::spawn(async move {
-        // Its recorder keeps the writer of events.
-        let _context = context;
-        tokio::select! {
-            biased;
-            () = nodes.run() => world.note("the nodes have ended".to_owned()),
-            () = caches.run() => {}
-            () = writer => {}
-        }
-    })
+impl Start<'_> {
+    fn now(&self) -> Now {
+        let world = self.world.clone();
+        Arc::new(move || world.time())
+    }
 }

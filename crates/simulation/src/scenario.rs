@@ -8,16 +8,16 @@ use jiff::Timestamp;
 use tokio::time::sleep;
 
 use crate::chance::Chance;
-use crate::process::{PROCESSES, Process};
+use crate::process::{self, Process};
 use crate::witness::Witness;
-use crate::world::World;
-use crate::{Options, SimulationError, Violation, settled, wire};
+use crate::world::{LONGEST_CUT, World};
+use crate::{Options, Scene, SimulationError, Violation, settled, wire};
 
 mod user;
 
 use user::User;
 
-/// Nobody writes for this long: then it has settled.
+/// Nobody writes for this long, nor waits for a time: then it has settled.
 const REST: Duration = Duration::from_secs(90);
 /// Longer than any timeout and any back-off that a controller has.
 const LATEST_REST: Duration = Duration::from_secs(45 * 60);
@@ -27,13 +27,15 @@ pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Option
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
     let server = ApiServer::builder(Place::Memory).clock(clock).seed(options.seed).start().await?;
     let client = wire::direct(&server);
-    let witness = Witness::default();
+    let witness = Witness::new(options.scene);
+    let mut user = User::new(client.clone(), witness.clone(), options);
+    user.prepare().await?;
     witness.start(&client);
     let mut play = Play {
         options,
         world,
-        processes: PROCESSES.map(|(name, role)| Process::new(name, role)),
-        user: User::new(client.clone(), witness.clone(), options.seed),
+        processes: process::of(options.scene),
+        user,
         server,
         witness,
         chance: Chance::new(options.seed, 2),
@@ -44,7 +46,7 @@ pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Option
     }
     play.calm().await?;
     if world.violation().is_none() {
-        settled::check(&client, world).await?;
+        settled::check(options.scene, &client, world).await?;
     }
     Ok(None)
 }
@@ -53,7 +55,7 @@ struct Play<'a> {
     options: &'a Options,
     world: &'a Arc<World>,
     server: ApiServer,
-    processes: [Process; PROCESSES.len()],
+    processes: Vec<Process>,
     user: User,
     witness: Witness,
     chance: Chance,
@@ -66,7 +68,7 @@ impl Play<'_> {
         self.keep_up(1000);
         let steps = 15 + self.chance.below(25);
         for _ in 0..steps {
-            let pause = self.chance.between(Duration::from_millis(1), Duration::from_secs(6));
+            let pause = self.pause();
             self.pass(pause).await;
             if self.world.violation().is_some() {
                 return Ok(());
@@ -84,6 +86,16 @@ impl Play<'_> {
         Ok(())
     }
 
+    /// What changes while a VM is still on its way finds more than what changes at rest: every second step comes at once.
+    fn pause(&mut self) -> Duration {
+        let hurries = match self.options.scene {
+            Scene::Deployments => false,
+            Scene::VirtualMachines(_) => self.chance.permille(500),
+        };
+        let most = if hurries { Duration::from_millis(300) } else { Duration::from_secs(6) };
+        self.chance.between(Duration::from_millis(1), most)
+    }
+
     /// Nothing goes wrong any more: all comes to rest.
     async fn calm(&mut self) -> Result<(), SimulationError> {
         self.world.calm();
@@ -94,6 +106,12 @@ impl Play<'_> {
         loop {
             self.keep_up(1000);
             let step = Duration::from_secs(5);
+            // Where nobody has written there is nothing to do.
+            if self.world.last_write().0 <= 2 * step
+                && let Some(what) = self.user.tend().await?
+            {
+                self.world.written(format!("the user: {what}"));
+            }
             self.pass(step).await;
             waited += step;
             let (ago, what) = self.world.last_write();
@@ -102,7 +120,8 @@ impl Play<'_> {
             if !all_there {
                 rested_since = waited;
             }
-            if self.world.violation().is_some() || (ago >= REST && waited - rested_since >= REST) {
+            let rests = ago >= REST && waited - rested_since >= REST;
+            if self.world.violation().is_some() || (rests && !self.user.sees_patience(self.world.time()).await?) {
                 return Ok(());
             }
             if waited > LATEST_REST {
@@ -133,7 +152,7 @@ impl Play<'_> {
     }
 
     fn crash(&mut self) {
-        let index = self.chance.below(PROCESSES.len().try_into().unwrap_or(u32::MAX));
+        let index = self.chance.below(self.processes.len().try_into().unwrap_or(u32::MAX));
         if let Some(process) = self.processes.get_mut(usize::try_from(index).unwrap_or(0)) {
             // Mostly it is back soon; now and then so late that its nodes count as lost and its lease is another's.
             let most = if self.chance.permille(150) { 400 } else { 3 };
@@ -143,7 +162,7 @@ impl Play<'_> {
     }
 
     fn cut_off(&mut self) {
-        let lasts = self.chance.between(Duration::from_secs(1), Duration::from_secs(40));
+        let lasts = self.chance.between(Duration::from_secs(1), LONGEST_CUT);
         if let Some(process) = self.chance.one_of(&self.processes) {
             self.world.note(format!("{} reaches nobody for {} s", process.identity(), lasts.as_secs()));
             self.world.cut_off(&process.identity(), lasts);

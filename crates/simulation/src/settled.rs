@@ -2,21 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube::core::DynamicObject;
 use kube::discovery::{Discovery, verbs};
 use kube::{Api, Client, ResourceExt as _};
 
+use crate::Scene;
 use crate::process::ROOT_CA;
 use crate::world::World;
 
-pub(crate) async fn check(client: &Client, world: &World) -> Result<(), kube::Error> {
+mod deployments;
+mod virtual_machines;
+
+pub(crate) async fn check(scene: Scene, client: &Client, world: &World) -> Result<(), kube::Error> {
     namespaces(client, world).await?;
-    deployments(client, world).await?;
-    pods(client, world).await?;
+    match scene {
+        Scene::Deployments => deployments::check(client, world).await?,
+        Scene::VirtualMachines(_) => virtual_machines::check(client, world).await?,
+    }
     garbage(client, world).await
 }
 
@@ -38,51 +43,6 @@ async fn namespaces(client: &Client, world: &World) -> Result<(), kube::Error> {
             if is_token && !secret.data.iter().flatten().any(|(key, value)| key == "token" && !value.0.is_empty()) {
                 world.violated(format!("secret {name}/{} has no token in the end", secret.name_any()));
             }
-        }
-    }
-    Ok(())
-}
-
-/// Every deployment has what it asks for, and says so.
-async fn deployments(client: &Client, world: &World) -> Result<(), kube::Error> {
-    for deployment in Api::<Deployment>::all(client.clone()).list(&ListParams::default()).await? {
-        let name = deployment.name_any();
-        if deployment.metadata.deletion_timestamp.is_some() {
-            // It is told of below.
-            continue;
-        }
-        let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-        let status = deployment.status.unwrap_or_default();
-        let counts = [status.replicas, status.updated_replicas, status.ready_replicas, status.available_replicas];
-        if counts.iter().any(|count| count.unwrap_or(0) != wanted) {
-            world.violated(format!("deployment {name} asks for {wanted} and has {counts:?} in the end"));
-        }
-        if status.observed_generation != deployment.metadata.generation {
-            world.violated(format!("deployment {name} does not tell of its last change"));
-        }
-    }
-    Ok(())
-}
-
-/// Every replica set has its pods, and they run.
-async fn pods(client: &Client, world: &World) -> Result<(), kube::Error> {
-    let mut of_set: BTreeMap<String, i32> = BTreeMap::new();
-    for pod in Api::<Pod>::all(client.clone()).list(&ListParams::default()).await? {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
-        if phase != "Running" {
-            world.violated(format!("pod {} is {phase} in the end", pod.name_any()));
-        }
-        for owner in pod.owner_references().iter().filter(|owner| owner.controller == Some(true)) {
-            *of_set.entry(owner.uid.clone()).or_default() += 1;
-        }
-    }
-    for set in Api::<ReplicaSet>::all(client.clone()).list(&ListParams::default()).await? {
-        let wanted = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
-        let has = set.uid().and_then(|uid| of_set.get(&uid).copied()).unwrap_or(0);
-        let told = set.status.as_ref().map_or(0, |status| status.replicas);
-        if has != wanted || told != wanted {
-            let name = set.name_any();
-            world.violated(format!("replica set {name} asks for {wanted}, has {has} and tells {told} in the end"));
         }
     }
     Ok(())

@@ -11,6 +11,11 @@ use crate::chance::Chance;
 use crate::log::{Entry, Log};
 use crate::{Seconds, Violation};
 
+/// A request is on its way for so long at most.
+pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(30);
+/// A process reaches nobody for so long at most.
+pub(crate) const LONGEST_CUT: Duration = Duration::from_secs(40);
+
 pub(crate) struct World {
     pub(crate) seed: u64,
     state: Mutex<State>,
@@ -138,8 +143,8 @@ impl World {
         let State { faults, chance, .. } = &mut *state;
         let delay = if chance.permille(faults.delayed) {
             // Now and then long enough to lose a lease.
-            let most = if chance.permille(30) { 30_000 } else { 2_000 };
-            chance.between(Duration::from_millis(1), Duration::from_millis(most))
+            let most = if chance.permille(30) { LONGEST_DELAY } else { Duration::from_secs(2) };
+            chance.between(Duration::from_millis(1), most)
         } else {
             Duration::ZERO
         };

@@ -3,18 +3,23 @@
 
 use std::time::Duration;
 
+use api::names::finalizer;
+use api::owner::controller_reference;
+use api::vm::{VirtualMachine, VirtualMachineRunStrategy};
+use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use kube_controllers::table::{DESCRIPTORS, Settings};
-use manager::cache::Key;
+use manager::cache::{Key, controller_of};
 use manager::context::{Context, Started};
 use manager::descriptor::Descriptor;
 use manager::worker::{Next, work};
 use serde_json::json;
-use simulation::{Options, Violation, run};
+use simulation::{Options, Scene, Violation, VirtualMachines, run};
 use tokio::time::sleep;
+use virt_controller::table as virt;
 
 /// Seeds in which a broken controller must be caught.
 const SEEDS: u64 = 40;
@@ -139,6 +144,98 @@ fn without_a_collector_garbage_is_found() {
     let idle = Descriptor::new("idle-controller", &[], |_, _| Ok(Started::new(std::future::pending())));
     let violation = first_violation(with(idle, "garbage-collector-controller")).unwrap();
     assert!(violation.what.contains("garbage") || violation.what.contains("still there"), "{violation}");
+}
+
+/// The usual controllers of virtual machines without one, and with another.
+fn with_virtual(broken: Descriptor<virt::Settings>, without: &str) -> impl Iterator<Item = Violation> {
+    let mut table: Vec<_> = virt::DESCRIPTORS.iter().filter(|one| one.name != without).cloned().collect();
+    table.push(broken);
+    let scene = Scene::VirtualMachines(VirtualMachines { controllers: table.leak(), by_force: false });
+    (0..SEEDS).filter_map(move |seed| run(&Options { scene, ..Options::virtual_machines(seed) }).unwrap().violation)
+}
+
+/// Makes a launcher for each instance that has none in its cache, under a name that the server chooses: after a lost answer
+/// or a late watch there are two.
+fn hasty_launcher(context: &Context) -> Started {
+    let (client, vmis) = (context.client.clone(), context.caches.of::<VirtualMachineInstance>(&[]));
+    let pods = context.caches.of::<Pod>(&[("controller", controller_of)]);
+    Started::new(async move {
+        vmis.synced().await;
+        pods.synced().await;
+        loop {
+            sleep(Duration::from_millis(200)).await;
+            for vmi in vmis.all() {
+                if !pods.find("controller", &vmi.uid().unwrap()).is_empty() {
+                    continue;
+                }
+                let owner = controller_reference(&*vmi).unwrap();
+                let metadata = json!({ "generateName": "virt-launcher-", "ownerReferences": [owner] });
+                let containers = json!([{ "name": "compute", "image": "launcher" }]);
+                let pod = json!({ "metadata": metadata, "spec": { "containers": containers } });
+                let api: Api<Pod> = Api::namespaced(client.clone(), &vmi.namespace().unwrap());
+                drop(api.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await);
+            }
+        }
+    })
+}
+
+#[test]
+fn a_controller_that_lets_the_server_name_launchers_is_caught() {
+    let broken = Descriptor::new("hasty-launcher-controller", &[], |context, _| Ok(hasty_launcher(context)));
+    let mut found = with_virtual(broken, "vmi-controller");
+    assert!(found.any(|violation| violation.what.contains("a second launcher of one instance")));
+}
+
+/// Keeps VMs running as it once saw them, whatever they ask for by now.
+fn dreaming(context: &Context) -> Started {
+    let (client, vms) = (context.client.clone(), context.caches.of::<VirtualMachine>(&[]));
+    Started::new(async move {
+        vms.synced().await;
+        let seen = vms.all();
+        loop {
+            sleep(Duration::from_secs(20)).await;
+            let always = Some(VirtualMachineRunStrategy::Always);
+            for vm in seen.iter().filter(|vm| vm.spec.run_strategy == always) {
+                let mut vmi = VirtualMachineInstance::default();
+                vmi.metadata.name = vm.metadata.name.clone();
+                vmi.metadata.owner_references = controller_reference(&**vm).map(|owner| vec![owner]);
+                vmi.spec = vm.spec.template.spec.clone().unwrap();
+                let api: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &vm.namespace().unwrap());
+                drop(api.create(&PostParams::default(), &vmi).await);
+            }
+        }
+    })
+}
+
+#[test]
+fn a_controller_that_starts_a_vm_as_it_once_was_is_caught() {
+    let broken = Descriptor::new("dreaming-controller", &[], |context, _| Ok(dreaming(context)));
+    let mut found = with_virtual(broken, "none");
+    assert!(found.any(|violation| violation.what.contains("for a VM that has asked for none")));
+}
+
+/// Clears away instances that are deleted, without a look at their pods.
+fn impatient(context: &Context) -> Started {
+    let (client, vmis) = (context.client.clone(), context.caches.of::<VirtualMachineInstance>(&[]));
+    Started::new(async move {
+        let mut changes = vmis.subscribe();
+        loop {
+            let Some(vmi) = changes.next().await.new else { continue };
+            if vmi.is_marked_for_deletion() {
+                let others: Vec<_> = vmi.finalizers().iter().filter(|one| *one != finalizer::VMI).collect();
+                let patch = json!({ "metadata": { "finalizers": others } });
+                let api: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &vmi.namespace().unwrap());
+                drop(api.patch(&vmi.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await);
+            }
+        }
+    })
+}
+
+#[test]
+fn a_controller_that_lets_an_instance_go_before_its_pod_is_caught() {
+    let broken = Descriptor::new("impatient-controller", &[], |context, _| Ok(impatient(context)));
+    let violation = with_virtual(broken, "none").next().unwrap();
+    assert!(violation.what.contains("lost its finalizer while it has"), "{violation}");
 }
 
 #[test]

@@ -1,38 +1,11 @@
-//! Some hundred seeds, each twice. `ORLOP_SIM_SEED=7` runs one, `ORLOP_SIM_SEEDS=1000` more.
+//! Some hundred seeds of deployments and what every cluster has, each twice.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+mod support;
 
-use simulation::{Options, check};
-
-const SEEDS: u64 = 200;
+use simulation::Options;
 
 #[test]
 fn what_must_hold_holds_for_every_seed() {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seeds = match number("ORLOP_SIM_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ORLOP_SIM_SEEDS").unwrap_or(SEEDS),
-    };
-    let (next, failed) = (AtomicU64::new(seeds.start), Mutex::new(None));
-    let work = || {
-        while failed.lock().unwrap().is_none() {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
-                return;
-            }
-            if let Err(report) = check(&Options::seeded(seed)) {
-                failed.lock().unwrap().get_or_insert(report);
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-    });
-    if let Some(report) = failed.into_inner().unwrap() {
-        panic!("{report}");
-    }
+    support::check_seeds(200, Options::seeded);
 }

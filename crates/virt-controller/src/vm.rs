@@ -13,6 +13,7 @@
 
 pub mod backoff;
 pub mod controller;
+mod end;
 pub mod instance;
 pub mod instancetypes;
 pub mod printable;
@@ -81,8 +82,8 @@ pub struct Plan {
     pub status: Option<Value>,
     /// The instance to be made, with the revision of the start.
     pub start: Option<Box<Start>>,
-    /// The instance that must go.
-    pub stop: Option<Target>,
+    /// The instance that must go, if it is still what was seen: one that was let go meanwhile stays.
+    pub stop: Option<Stop>,
     /// Revisions that nobody needs any more.
     pub forget: Vec<Target>,
     /// What people should read.
@@ -98,6 +99,15 @@ pub struct Start {
     pub revision: ControllerRevision,
     /// The instance.
     pub instance: VirtualMachineInstance,
+}
+
+/// A stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    /// Which.
+    pub target: Target,
+    /// The version that was seen.
+    pub version: String,
 }
 
 /// A decision in the making.
@@ -300,7 +310,8 @@ impl Making<'_> {
 
     fn stop(&mut self) {
         if let Some(instance) = self.mine.filter(|instance| !instance.is_marked_for_deletion()) {
-            self.plan.stop = Some(target(&instance.metadata));
+            let version = instance.metadata.resource_version.clone().unwrap_or_default();
+            self.plan.stop = Some(Stop { target: target(&instance.metadata), version });
         }
     }
 
@@ -321,34 +332,6 @@ impl Making<'_> {
         let name = instance.status.as_ref()?.virtual_machine_revision_name.as_deref()?;
         let revision = self.seen.revisions.iter().find(|one| one.metadata.name.as_deref() == Some(name))?;
         Some(revision::needs_restart(&revision::specification(revision)?, &self.seen.vm.spec, instance))
-    }
-
-    /// The VM goes: its instance first, unless the instance shall outlive it.
-    fn end(&mut self) {
-        let metadata = &self.seen.vm.metadata;
-        let orphans = has(metadata, finalizer::ORPHAN);
-        if let Some(instance) = self.mine {
-            let held = has(&instance.metadata, finalizer::VM_CONTROLLER);
-            if held && (orphans || (instance.is_marked_for_deletion() && instance.is_final())) {
-                self.let_go(instance);
-            }
-            if !orphans {
-                return self.stop();
-            }
-            if held {
-                return;
-            }
-        }
-        if has(metadata, finalizer::VM_CONTROLLER) {
-            let finalizers = without(metadata, finalizer::VM_CONTROLLER);
-            self.plan.vm = Some(patch_of(metadata, json!({ "metadata": { "finalizers": finalizers } })));
-        }
-    }
-
-    fn let_go(&mut self, instance: &VirtualMachineInstance) {
-        let finalizers = without(&instance.metadata, finalizer::VM_CONTROLLER);
-        let patch = patch_of(&instance.metadata, json!({ "metadata": { "finalizers": finalizers } }));
-        self.plan.instances.push((target(&instance.metadata), patch));
     }
 
     fn finish(mut self) -> Plan {

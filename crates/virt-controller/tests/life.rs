@@ -8,7 +8,6 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use tokio::time::sleep;
 
-#[expect(dead_code, reason = "each test uses a part of it")]
 mod support;
 
 use support::{World, condition, phase, printable, spec};
@@ -184,4 +183,31 @@ async fn an_instance_waits_for_its_claim_and_says_so() {
     let vmi = world.vmis().get("one").await.unwrap();
     let volume = &vmi.status.unwrap().volume_status.unwrap()[0];
     assert_eq!(volume.persistent_volume_claim_info.as_ref().unwrap().claim_name.as_deref(), Some("data"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_with_data_volumes_hears_when_their_kind_comes() {
+    let world = World::start().await;
+    let mut guest = spec();
+    guest["volumes"] = json!([{ "name": "disk", "dataVolume": { "name": "disk" } }]);
+    let templates = json!([{ "metadata": { "name": "disk" }, "spec": { "source": { "blank": {} } } }]);
+    let spec = json!({ "runStrategy": "Always", "dataVolumeTemplates": templates, "template": { "spec": guest } });
+    world.create_vm_with("one", &spec).await;
+    world.word("one", "Stopped").await;
+    world.define_data_volumes().await;
+    world.word("one", "Provisioning").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_somebody_deletes_has_not_failed_to_start() {
+    let world = World::start().await;
+    world.create_vm("one", "RerunOnFailure").await;
+    let pod = world.pod("one").await;
+    sleep(Duration::from_secs(5)).await;
+    world.vmis().delete("one", &DeleteParams::default()).await.unwrap();
+    world.end_pod(&pod).await;
+    world.word("one", "Stopped").await;
+    sleep(Duration::from_secs(60)).await;
+    let status = world.vms().get("one").await.unwrap().status.unwrap();
+    assert_eq!(status.start_failure.as_ref(), None);
 }

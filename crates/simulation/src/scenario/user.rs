@@ -1,281 +1,82 @@
-//! A user who never stops: deployments, families of objects, namespaces, nodes.
+//! A user who never stops, and meets no faults.
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret, ServiceAccount};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, Client, ResourceExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
 use crate::process::NODES;
-use crate::witness::{HOLD, Witness};
+use crate::witness::Witness;
+use crate::{Options, Scene, SimulationError};
+
+mod deployments;
+mod virtual_machines;
 
 const NAMESPACES: [&str; 2] = ["blue", "green"];
-const NAMES: [&str; 3] = ["web", "db", "cache"];
 
-pub(super) struct User {
-    client: Client,
-    witness: Witness,
-    chance: Chance,
-    /// Numbers what must be new each time.
-    count: u32,
+/// A user, by what it works with.
+pub(super) enum User {
+    Deployments(deployments::User),
+    VirtualMachines(virtual_machines::User),
 }
 
 impl User {
-    pub(super) fn new(client: Client, witness: Witness, seed: u64) -> Self {
-        Self { client, witness, chance: Chance::new(seed, 3), count: 0 }
+    pub(super) fn new(client: Client, witness: Witness, options: &Options) -> Self {
+        match options.scene {
+            Scene::Deployments => Self::Deployments(deployments::User::new(client, witness, options.seed)),
+            Scene::VirtualMachines(scene) => {
+                Self::VirtualMachines(virtual_machines::User::new(client, witness, scene.by_force, options.seed))
+            }
+        }
+    }
+
+    /// Before anybody else is there.
+    pub(super) async fn prepare(&mut self) -> Result<(), SimulationError> {
+        match self {
+            Self::Deployments(_) => Ok(()),
+            Self::VirtualMachines(user) => user.prepare().await,
+        }
     }
 
     pub(super) async fn begin(&mut self) -> Result<(), kube::Error> {
-        for name in NAMESPACES {
-            self.make_namespace(name).await?;
+        match self {
+            Self::Deployments(user) => user.begin().await,
+            Self::VirtualMachines(user) => user.begin().await,
         }
-        self.create_deployment("blue", "web").await.map(drop)
     }
 
     /// Does something, and tells what.
     pub(super) async fn act(&mut self) -> Result<String, kube::Error> {
-        let namespace = self.chance.one_of(&NAMESPACES).copied().unwrap_or("blue");
-        let name = self.chance.one_of(&NAMES).copied().unwrap_or("web");
-        match self.chance.below(24) {
-            0..=4 => self.create_deployment(namespace, name).await,
-            5..=7 => {
-                self.count += 1;
-                let image = format!("image:{}", self.count);
-                let template = json!({ "spec": { "containers": [{ "name": "c", "image": image }] } });
-                self.change(namespace, name, json!({ "spec": { "template": template } })).await
-            }
-            8..=10 => {
-                let replicas = self.chance.below(6);
-                self.change(namespace, name, json!({ "spec": { "replicas": replicas } })).await
-            }
-            11 => {
-                let paused = self.chance.permille(500);
-                self.change(namespace, name, json!({ "spec": { "paused": paused } })).await
-            }
-            12 | 13 => self.delete_deployment(namespace, name).await,
-            14 => self.delete_pod(namespace).await,
-            15 | 16 => self.make_family(namespace).await,
-            17 => self.delete_family(namespace).await,
-            18 => self.cordon().await,
-            19 => self.vandalize(namespace).await,
-            20 => self.ask_for_token(namespace).await,
-            21 | 22 => self.make_custom(namespace).await,
-            _ => self.renew_namespace(namespace).await,
+        match self {
+            Self::Deployments(user) => user.act().await,
+            Self::VirtualMachines(user) => user.act().await,
         }
     }
 
     /// Lets go of everything that would not come to rest by itself.
     pub(super) async fn let_go(&mut self) -> Result<(), kube::Error> {
-        for namespace in NAMESPACES {
-            let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-            for map in maps.list(&ListParams::default()).await? {
-                if map.finalizers().iter().any(|one| one == HOLD) {
-                    self.witness.release(map.uid().unwrap_or_default());
-                    let left: Vec<&String> = map.finalizers().iter().filter(|one| *one != HOLD).collect();
-                    let patch = json!({ "metadata": { "finalizers": left } });
-                    tolerate(maps.patch(&map.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
-                }
-            }
-            let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
-            for deployment in deployments.list(&ListParams::default()).await? {
-                self.change(namespace, &deployment.name_any(), json!({ "spec": { "paused": false } })).await?;
-            }
-        }
-        for node in NODES {
-            self.set_unschedulable(node, false).await?;
-        }
-        Ok(())
-    }
-
-    async fn create_deployment(&mut self, namespace: &str, name: &str) -> Result<String, kube::Error> {
-        let limits = [json!(0), json!(1), json!(2), json!("25%"), json!("50%")];
-        let surge = self.chance.one_of(&limits).cloned().unwrap_or_default();
-        let mut unavailable = self.chance.one_of(&limits).cloned().unwrap_or_default();
-        if surge == json!(0) && unavailable == json!(0) {
-            unavailable = json!(1);
-        }
-        let strategy = match self.chance.below(4) {
-            0 => json!({ "type": "Recreate" }),
-            _ => {
-                json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": unavailable } })
-            }
-        };
-        let deployment = json!({
-            "metadata": { "name": name },
-            "spec": {
-                "replicas": self.chance.below(6),
-                "revisionHistoryLimit": self.chance.below(3),
-                "strategy": strategy,
-                "selector": { "matchLabels": { "app": name } },
-                "template": {
-                    "metadata": { "labels": { "app": name } },
-                    "spec": { "containers": [{ "name": "c", "image": "image:0" }], "terminationGracePeriodSeconds": 5 },
-                },
-            },
-        });
-        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
-        let made = tolerate(api.create(&PostParams::default(), &read(deployment)?).await)?;
-        Ok(format!("create deployment {namespace}/{name}: {}", told(&made)))
-    }
-
-    async fn change(&mut self, namespace: &str, name: &str, patch: Value) -> Result<String, kube::Error> {
-        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
-        let changed = tolerate(api.patch(name, &PatchParams::default(), &Patch::Strategic(&patch)).await)?;
-        Ok(format!("change deployment {namespace}/{name} {patch}: {}", told(&changed)))
-    }
-
-    fn policy(&mut self) -> PropagationPolicy {
-        match self.chance.below(4) {
-            0 => PropagationPolicy::Orphan,
-            1 => PropagationPolicy::Foreground,
-            _ => PropagationPolicy::Background,
+        match self {
+            Self::Deployments(user) => user.let_go().await,
+            Self::VirtualMachines(user) => user.let_go().await,
         }
     }
 
-    async fn delete_deployment(&mut self, namespace: &str, name: &str) -> Result<String, kube::Error> {
-        let policy = self.policy();
-        let what = format!("delete deployment {namespace}/{name}, {policy:?}");
-        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
-        let parameters = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
-        let deleted = tolerate(api.delete(name, &parameters).await)?;
-        Ok(format!("{what}: {}", told(&deleted)))
-    }
-
-    async fn delete_pod(&mut self, namespace: &str) -> Result<String, kube::Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
-        let pods: Vec<String> =
-            api.list(&ListParams::default()).await?.iter().map(kube::ResourceExt::name_any).collect();
-        let Some(name) = self.chance.one_of(&pods) else { return Ok("delete no pod".to_owned()) };
-        tolerate(api.delete(name, &DeleteParams::default()).await)?;
-        Ok(format!("delete pod {namespace}/{name}"))
-    }
-
-    /// A parent with children, some of them held, some of them blocking.
-    async fn make_family(&mut self, namespace: &str) -> Result<String, kube::Error> {
-        self.count += 1;
-        let name = format!("parent-{}", self.count);
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let parent = read(json!({ "metadata": { "name": name, "labels": { "family": "parent" } } }))?;
-        let Some(parent) = tolerate(api.create(&PostParams::default(), &parent).await)? else {
-            return Ok(format!("make no family in {namespace}"));
-        };
-        for child in 0..self.chance.below(4) {
-            let owner = json!({
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "name": name,
-                "uid": parent.uid(),
-                "blockOwnerDeletion": self.chance.permille(500),
-            });
-            let mut metadata = json!({ "name": format!("{name}-child-{child}"), "ownerReferences": [owner] });
-            if self.chance.permille(300) {
-                metadata["finalizers"] = json!([HOLD]);
-            }
-            tolerate(api.create(&PostParams::default(), &read(json!({ "metadata": metadata }))?).await)?;
+    /// Does what others wait for, again and again, and tells what, if anything was left to do.
+    pub(super) async fn tend(&mut self) -> Result<Option<String>, kube::Error> {
+        match self {
+            Self::Deployments(_) => Ok(None),
+            Self::VirtualMachines(user) => user.tend().await,
         }
-        Ok(format!("make the family {namespace}/{name}"))
     }
 
-    async fn delete_family(&mut self, namespace: &str) -> Result<String, kube::Error> {
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let parents = api.list(&ListParams::default().labels("family=parent")).await?;
-        let parents: Vec<String> = parents.iter().map(kube::ResourceExt::name_any).collect();
-        let policy = self.policy();
-        let Some(name) = self.chance.one_of(&parents) else { return Ok("delete no family".to_owned()) };
-        let what = format!("delete the family {namespace}/{name}, {policy:?}");
-        let parameters = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
-        tolerate(api.delete(name, &parameters).await)?;
-        Ok(what)
-    }
-
-    /// Takes away what every namespace has.
-    async fn vandalize(&mut self, namespace: &str) -> Result<String, kube::Error> {
-        if self.chance.permille(500) {
-            let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
-            tolerate(api.delete("default", &DeleteParams::default()).await)?;
-            return Ok(format!("delete the default account of {namespace}"));
+    /// Whether somebody waits for a time that is still to come.
+    pub(super) async fn sees_patience(&self, now: Timestamp) -> Result<bool, kube::Error> {
+        match self {
+            Self::Deployments(_) => Ok(false),
+            Self::VirtualMachines(user) => user.sees_patience(now).await,
         }
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        let patch = json!({ "data": { "ca.crt": "another" } });
-        tolerate(api.patch("kube-root-ca.crt", &PatchParams::default(), &Patch::Merge(&patch)).await)?;
-        Ok(format!("spoil the authority of {namespace}"))
-    }
-
-    async fn ask_for_token(&mut self, namespace: &str) -> Result<String, kube::Error> {
-        self.count += 1;
-        let name = format!("token-{}", self.count);
-        let account = json!({ "kubernetes.io/service-account.name": "default" });
-        let secret = json!({
-            "metadata": { "name": name, "annotations": account },
-            "type": "kubernetes.io/service-account-token",
-        });
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let made = tolerate(api.create(&PostParams::default(), &read(secret)?).await)?;
-        Ok(format!("ask for the token {namespace}/{name}: {}", told(&made)))
-    }
-
-    /// A kind of the user's own comes or goes, with an object that owns another.
-    async fn make_custom(&mut self, namespace: &str) -> Result<String, kube::Error> {
-        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        if self.chance.permille(250) {
-            tolerate(definitions.delete("gadgets.example.com", &DeleteParams::default()).await)?;
-            return Ok("delete the kind of gadgets".to_owned());
-        }
-        let schema = json!({ "openAPIV3Schema": { "type": "object" } });
-        let definition = json!({
-            "metadata": { "name": "gadgets.example.com" },
-            "spec": {
-                "group": "example.com",
-                "scope": "Namespaced",
-                "names": { "plural": "gadgets", "singular": "gadget", "kind": "Gadget", "listKind": "GadgetList" },
-                "versions": [{ "name": "v1", "served": true, "storage": true, "schema": schema }],
-            },
-        });
-        tolerate(definitions.create(&PostParams::default(), &read(definition)?).await)?;
-        self.count += 1;
-        let name = format!("gadget-{}", self.count);
-        let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Gadget"));
-        let gadgets: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &kind);
-        let Some(gadget) = tolerate(gadgets.create(&PostParams::default(), &DynamicObject::new(&name, &kind)).await)?
-        else {
-            return Ok(format!("make no gadget in {namespace}"));
-        };
-        let owner = json!({ "apiVersion": "example.com/v1", "kind": "Gadget", "name": name, "uid": gadget.uid() });
-        let map = json!({ "metadata": { "name": format!("of-{name}"), "ownerReferences": [owner] } });
-        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        tolerate(maps.create(&PostParams::default(), &read(map)?).await)?;
-        Ok(format!("make {namespace}/{name}"))
-    }
-
-    async fn cordon(&mut self) -> Result<String, kube::Error> {
-        let node = self.chance.one_of(&NODES).copied().unwrap_or(NODES[0]);
-        let cordoned = self.chance.permille(500);
-        self.set_unschedulable(node, cordoned).await?;
-        Ok(format!("cordon {node}: {cordoned}"))
-    }
-
-    async fn set_unschedulable(&self, node: &str, value: bool) -> Result<(), kube::Error> {
-        let patch = json!({ "spec": { "unschedulable": value } });
-        let api: Api<Node> = Api::all(self.client.clone());
-        tolerate(api.patch(node, &PatchParams::default(), &Patch::Merge(&patch)).await).map(drop)
-    }
-
-    async fn make_namespace(&self, name: &str) -> Result<Option<Namespace>, kube::Error> {
-        let api: Api<Namespace> = Api::all(self.client.clone());
-        tolerate(api.create(&PostParams::default(), &read(json!({ "metadata": { "name": name } }))?).await)
-    }
-
-    /// Deletes the namespace, or makes it again if it is gone.
-    async fn renew_namespace(&mut self, name: &str) -> Result<String, kube::Error> {
-        if self.make_namespace(name).await?.is_some() {
-            return Ok(format!("make namespace {name}"));
-        }
-        let api: Api<Namespace> = Api::all(self.client.clone());
-        tolerate(api.delete(name, &DeleteParams::default()).await)?;
-        Ok(format!("delete namespace {name}"))
     }
 }
 
@@ -283,14 +84,64 @@ fn read<T: serde::de::DeserializeOwned>(value: Value) -> Result<T, kube::Error> 
     serde_json::from_value(value).map_err(kube::Error::SerdeError)
 }
 
-/// A user may be told no, but not that the server is broken.
+/// A user may be told no, but neither that it cannot be understood nor that the server is broken.
 fn tolerate<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
     match result {
-        Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => Ok(None),
+        Err(kube::Error::Api(status)) if (401..500).contains(&status.code) => Ok(None),
         result => result.map(Some),
     }
 }
 
 fn told<T>(done: &Option<T>) -> &'static str {
     if done.is_some() { "done" } else { "refused" }
+}
+
+fn policy(chance: &mut Chance) -> PropagationPolicy {
+    match chance.below(4) {
+        0 => PropagationPolicy::Orphan,
+        1 => PropagationPolicy::Foreground,
+        _ => PropagationPolicy::Background,
+    }
+}
+
+async fn make_namespaces(client: &Client) -> Result<(), kube::Error> {
+    for name in NAMESPACES {
+        make_namespace(client, name).await?;
+    }
+    Ok(())
+}
+
+async fn make_namespace(client: &Client, name: &str) -> Result<Option<Namespace>, kube::Error> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    tolerate(api.create(&PostParams::default(), &read(json!({ "metadata": { "name": name } }))?).await)
+}
+
+/// Deletes the namespace, or makes it again if it is gone.
+async fn renew_namespace(client: &Client, name: &str) -> Result<String, kube::Error> {
+    if make_namespace(client, name).await?.is_some() {
+        return Ok(format!("make namespace {name}"));
+    }
+    let api: Api<Namespace> = Api::all(client.clone());
+    tolerate(api.delete(name, &DeleteParams::default()).await)?;
+    Ok(format!("delete namespace {name}"))
+}
+
+async fn cordon(client: &Client, chance: &mut Chance) -> Result<String, kube::Error> {
+    let node = chance.one_of(&NODES).copied().unwrap_or(NODES[0]);
+    let cordoned = chance.permille(500);
+    set_unschedulable(client, node, cordoned).await?;
+    Ok(format!("cordon {node}: {cordoned}"))
+}
+
+async fn uncordon(client: &Client) -> Result<(), kube::Error> {
+    for node in NODES {
+        set_unschedulable(client, node, false).await?;
+    }
+    Ok(())
+}
+
+async fn set_unschedulable(client: &Client, node: &str, value: bool) -> Result<(), kube::Error> {
+    let patch = json!({ "spec": { "unschedulable": value } });
+    let api: Api<Node> = Api::all(client.clone());
+    tolerate(api.patch(node, &PatchParams::default(), &Patch::Merge(&patch)).await).map(drop)
 }

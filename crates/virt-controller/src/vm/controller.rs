@@ -18,12 +18,12 @@ use manager::events::{Kind, Recorder};
 use manager::expectations::Expectations;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
-use manager::writing::{OwnWrites, create, delete, is_namespace_terminating, unless_gone};
+use manager::writing::{OwnWrites, create, delete, delete_as_seen, is_namespace_terminating, unless_gone};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::instancetypes::choose;
-use super::{Observed, Plan, Start, decide};
+use super::{Observed, Plan, Start, Stop, decide};
 use crate::configuration::Configuration;
 use crate::data_volumes::DataVolumes;
 use crate::indexes;
@@ -369,10 +369,10 @@ impl VmController {
         Err(failed)
     }
 
-    async fn stop(&self, key: &Key, vm: &VirtualMachine, target: &Target) -> Result<(), kube::Error> {
+    async fn stop(&self, key: &Key, vm: &VirtualMachine, Stop { target, version }: &Stop) -> Result<(), kube::Error> {
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
         self.memory().expectations.expect(key.clone(), 0, [target.uid.clone()], Instant::now());
-        let done = delete(&api, &target.name, Some(&target.uid), None).await;
+        let done = delete_as_seen(&api, &target.name, &target.uid, version).await;
         match &done {
             Ok(()) => {
                 let message =
@@ -381,7 +381,10 @@ impl VmController {
             }
             Err(error) => {
                 self.memory().expectations.deleted(key, &target.uid);
-                self.recorder.record(vm, Kind::Warning, "FailedDelete", format!("Error deleting: {error}"));
+                // What has changed meanwhile is looked at again.
+                if !matches!(error, kube::Error::Api(status) if status.code == 409) {
+                    self.recorder.record(vm, Kind::Warning, "FailedDelete", format!("Error deleting: {error}"));
+                }
             }
         }
         done

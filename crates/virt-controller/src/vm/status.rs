@@ -71,7 +71,7 @@ impl Making<'_> {
             return Nullable::Absent;
         }
         let known = old.start_failure.as_ref();
-        match self.mine.filter(|instance| instance.is_final()) {
+        match self.mine.filter(|instance| instance.is_final() && !ended_by_deletion(instance)) {
             Some(failed) => {
                 let uid = failed.metadata.uid.as_deref().unwrap_or_default();
                 Nullable::Value(backoff::after_failure(known, uid, whole_second(self.now).0, self.seen.chance))
@@ -136,6 +136,14 @@ fn started_from(instance: &VirtualMachineInstance) -> Option<i64> {
 fn has_run(instance: &VirtualMachineInstance) -> bool {
     let entered = instance.status.iter().flat_map(|status| status.phase_transition_timestamps.iter().flatten());
     entered.into_iter().any(|one| one.phase == Some(Phase::Running))
+}
+
+/// Whether an instance ended because somebody deleted it: that is no failure.
+fn ended_by_deletion(instance: &VirtualMachineInstance) -> bool {
+    let Some(asked) = &instance.metadata.deletion_timestamp else { return false };
+    let entered = instance.status.iter().flat_map(|status| status.phase_transition_timestamps.iter().flatten());
+    let ended = entered.last().and_then(|one| one.phase_transition_timestamp.as_ref());
+    ended.is_some_and(|ended| ended >= asked)
 }
 
 fn mirror(condition: &api::vmi_status::VirtualMachineInstanceCondition) -> VirtualMachineCondition {

@@ -184,7 +184,8 @@ fn an_instance_of_another_name_is_released() {
 fn a_stop_is_for_the_instance_that_was_seen() {
     let bench = Bench::new("Halted", &json!({})).instance("Running", &json!({}));
     let plan = bench.decide();
-    assert_eq!(plan.stop, Some(Target { name: "v".to_owned(), uid: "i".to_owned() }));
+    let target = Target { name: "v".to_owned(), uid: "i".to_owned() };
+    assert_eq!(plan.stop, Some(Stop { target, version: "9".to_owned() }));
     let going =
         Bench::new("Halted", &json!({})).instance("Running", &json!({ "metadata": { "deletionTimestamp": DELETED } }));
     assert_eq!((going.decide().stop, going.word()), (None, "Stopping".to_owned()));
@@ -204,7 +205,7 @@ fn a_halted_vm_that_somebody_starts_becomes_always() {
 fn a_crash_under_rerun_on_failure_notes_the_start_before_the_stop() {
     let bench = Bench::new("RerunOnFailure", &json!({})).instance("Failed", &json!({}));
     let plan = bench.decide();
-    assert_eq!(plan.stop.as_ref().unwrap().uid, "i");
+    assert_eq!(plan.stop.as_ref().unwrap().target.uid, "i");
     assert_eq!(plan.status.as_ref().unwrap()["status"]["stateChangeRequests"], json!([{ "action": "Start" }]));
     // The instance goes; the start outlives it.
     let next = bench.then(&plan);

@@ -1,0 +1,51 @@
+//! The kinds of virtual machines, as far as virt-controller watches them, without their schemas: those are tested elsewhere,
+//! and would cost each run more than all else.
+
+use std::sync::OnceLock;
+
+use api::crd::CrdError;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+
+const KINDS: [&str; 7] = [
+    "KubeVirt",
+    "VirtualMachine",
+    "VirtualMachineClusterInstancetype",
+    "VirtualMachineClusterPreference",
+    "VirtualMachineInstance",
+    "VirtualMachineInstancetype",
+    "VirtualMachinePreference",
+];
+
+/// Their definitions. Made once for all runs of a process.
+pub(crate) fn definitions() -> Result<Vec<CustomResourceDefinition>, CrdError> {
+    static MADE: OnceLock<Vec<CustomResourceDefinition>> = OnceLock::new();
+    if let Some(made) = MADE.get() {
+        return Ok(made.clone());
+    }
+    let mut made = api::crd::all()?;
+    made.retain(|one| KINDS.contains(&one.spec.names.kind.as_str()));
+    for version in made.iter_mut().flat_map(|one| &mut one.spec.versions) {
+        version.schema = serde_json::from_value(anything()).ok();
+    }
+    Ok(MADE.get_or_init(|| made).clone())
+}
+
+/// The kind of data volumes, which a cluster may have or not.
+pub(crate) fn data_volumes() -> Value {
+    json!({
+        "metadata": { "name": "datavolumes.cdi.kubevirt.io" },
+        "spec": {
+            "group": "cdi.kubevirt.io",
+            "scope": "Namespaced",
+            "names": {
+                "plural": "datavolumes", "singular": "datavolume", "kind": "DataVolume", "listKind": "DataVolumeList",
+            },
+            "versions": [{ "name": "v1beta1", "served": true, "storage": true, "schema": anything() }],
+        },
+    })
+}
+
+fn anything() -> Value {
+    json!({ "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } })
+}

@@ -1,0 +1,88 @@
+//! Programs of controllers: of several, one leads.
+
+use std::time::Duration;
+
+use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
+use kube_controllers::table::Settings;
+use manager::clients::Clients;
+use manager::context::Started;
+use manager::descriptor::{Descriptor, Selection};
+use manager::frame::{Leading, Program};
+use manager::gates::Gates;
+use manager::leader::Durations;
+use manager::serving::Pages;
+use tokio::task::JoinHandle;
+use virt_controller::render::Launcher;
+
+use super::Start;
+use crate::{Scene, wire};
+
+const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], |context, _| {
+    let (scheduler, stopping) = (Scheduler::new(context, DEFAULT_SCHEDULER), context.stopping.clone());
+    Ok(Started::new(async move {
+        tokio::select! {
+            biased;
+            () = stopping.asked() => {}
+            () = scheduler.run() => {}
+        }
+    }))
+})];
+
+pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {
+    let (controllers, settings) = (start.options.controllers, start.options.settings.clone());
+    elected(start, "kube-controller-manager", controllers, settings)
+}
+
+pub(super) fn scheduler(start: Start<'_>) -> JoinHandle<()> {
+    let settings = start.options.settings.clone();
+    elected(start, "kube-scheduler", SCHEDULERS, settings)
+}
+
+pub(super) fn virt_controller(start: Start<'_>) -> JoinHandle<()> {
+    // New with each start: controllers of one process share caches through them.
+    let mut settings = virt_controller::table::Settings::new(Launcher::new("launcher:v1"));
+    settings.image_volumes = Some(true);
+    let controllers = match start.options.scene {
+        Scene::Deployments => &[],
+        Scene::VirtualMachines(scene) => scene.controllers,
+    };
+    elected(start, "virt-controller", controllers, settings)
+}
+
+fn elected<S: Send + Sync + 'static>(
+    start: Start<'_>,
+    lease: &'static str,
+    descriptors: &'static [Descriptor<S>],
+    settings: S,
+) -> JoinHandle<()> {
+    let now = start.now();
+    let Start { server, world, identity, chance, .. } = start;
+    let clients = Clients::given({
+        let (server, world, identity) = (server.clone(), world.clone(), identity.clone());
+        move |name, fence| wire::client(&server, &world, &identity, name, Some(lease), fence)
+    });
+    let world = world.clone();
+    let program = Program {
+        name: lease,
+        descriptors,
+        settings,
+        selection: Selection::all(),
+        gates: Gates::default(),
+        clients,
+        leading: Some(Leading {
+            namespace: "kube-system".to_owned(),
+            lease: lease.to_owned(),
+            identity: identity.clone(),
+            durations: Durations::default(),
+            migration: None,
+        }),
+        start_interval: Duration::from_millis(10),
+        pages: Pages::new(lease),
+        now,
+        chance,
+    };
+    tokio::spawn(async move {
+        let result = program.run(std::future::pending()).await;
+        world.note(format!("{identity} has ended: {result:?}"));
+    })
+}

@@ -1,0 +1,81 @@
+//! Hollow nodes and handlers: nobody elects them, and they lead nobody.
+
+use std::time::Duration;
+
+use manager::caches::Caches;
+use manager::context::Context;
+use manager::events::Recorder;
+use manager::fence::Fence;
+use manager::queue::QueueMetrics;
+use manager::stopping::Stopping;
+use node::hollow::{Behaviour, HollowNodes};
+use tokio::task::JoinHandle;
+use virt_handler::hollow::{Behaviour as Guests, HollowHandlers};
+
+use super::{NODES, Start};
+use crate::chance::Chance;
+use crate::{Scene, wire};
+
+pub(super) fn nodes(start: Start<'_>) -> JoinHandle<()> {
+    let behaviour = match start.options.scene {
+        Scene::Deployments => {
+            let (start_delay, stop_delay) = (Duration::from_secs(1), Duration::from_secs(2));
+            Behaviour { start_delay, stop_delay, ..Behaviour::default() }
+        }
+        Scene::VirtualMachines(_) => {
+            let mut chance = Chance::new(start.seed, 4);
+            let (start_delay, stop_delay) = (some_seconds(&mut chance, 3), some_seconds(&mut chance, 8));
+            Behaviour { start_delay, stop_delay, ..Behaviour::default() }
+        }
+    };
+    run(start, "kubelet", |context| {
+        let nodes = HollowNodes::new(context, NODES.map(ToOwned::to_owned), behaviour);
+        async move { nodes.run().await }
+    })
+}
+
+pub(super) fn handlers(start: Start<'_>, nodes: &'static [&'static str]) -> JoinHandle<()> {
+    let mut chance = Chance::new(start.seed, 5);
+    let (start_delay, stop_delay) = (some_seconds(&mut chance, 4), some_seconds(&mut chance, 8));
+    let behaviour = Guests { start_delay, stop_delay, ..Guests::default() };
+    run(start, "virt-handler", |context| {
+        let handlers = HollowHandlers::new(context, nodes.iter().map(ToString::to_string), behaviour);
+        async move { handlers.run().await }
+    })
+}
+
+fn some_seconds(chance: &mut Chance, most: u64) -> Duration {
+    chance.between(Duration::ZERO, Duration::from_secs(most))
+}
+
+fn run<F, R>(start: Start<'_>, component: &'static str, hollow: F) -> JoinHandle<()>
+where
+    F: FnOnce(&Context) -> R,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let now = start.now();
+    let Start { server, world, identity, chance, .. } = start;
+    let client = |name: &str| wire::client(server, world, &identity, name, None, &Fence::default());
+    let (recorder, writer) = Recorder::new(client("events"), component, now.clone());
+    let caches = Caches::new(client("shared-caches"), chance.clone());
+    let context = Context {
+        client: client("hollow"),
+        caches: caches.clone(),
+        recorder,
+        now,
+        queues: QueueMetrics::default(),
+        chance,
+        stopping: Stopping::default(),
+    };
+    let (hollow, world) = (hollow(&context), world.clone());
+    tokio::spawn(async move {
+        // Its recorder keeps the writer of events.
+        let _context = context;
+        tokio::select! {
+            biased;
+            () = hollow => world.note(format!("{identity} has ended")),
+            () = caches.run() => {}
+            () = writer => {}
+        }
+    })
+}

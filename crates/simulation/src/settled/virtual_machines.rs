@@ -1,0 +1,136 @@
+//! What virtual machines must have come to: each is what its specification says, and tells so.
+
+use std::collections::BTreeMap;
+
+use api::conditions::{self, ConditionStatus};
+use api::vm::{
+    StateChangeRequestAction as Action, VirtualMachine, VirtualMachineRunStrategy as Strategy, VirtualMachineStatus,
+};
+use api::vmi::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt as _};
+
+use crate::world::World;
+
+/// Namespace and name.
+type Name = (String, String);
+
+pub(super) async fn check(client: &Client, world: &World) -> Result<(), kube::Error> {
+    let vms = Api::<VirtualMachine>::all(client.clone()).list(&ListParams::default()).await?;
+    let vmis = Api::<VirtualMachineInstance>::all(client.clone()).list(&ListParams::default()).await?;
+    let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?;
+    let vmis: BTreeMap<Name, &VirtualMachineInstance> = vmis.iter().map(|vmi| (name(vmi), vmi)).collect();
+    // What is still on its way out is told of with the garbage.
+    for vm in vms.iter().filter(|vm| vm.metadata.deletion_timestamp.is_none()) {
+        let (namespace, name) = name(vm);
+        for what in wrong_with(vm, vmis.get(&(namespace.clone(), name.clone())).copied()) {
+            world.violated(format!("VM {namespace}/{name} {what} in the end"));
+        }
+    }
+    instances(&vmis, &pods.items, world);
+    Ok(())
+}
+
+fn name<K: kube::ResourceExt>(object: &K) -> Name {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+fn strategy(vm: &VirtualMachine) -> Strategy {
+    let by_the_old_field = if vm.spec.running == Some(true) { Strategy::Always } else { Strategy::Halted };
+    vm.spec.run_strategy.clone().unwrap_or(by_the_old_field)
+}
+
+fn wrong_with(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> Vec<String> {
+    let strategy = strategy(vm);
+    let status = vm.status.clone().unwrap_or_default();
+    let word = status.printable_status.clone().unwrap_or_default();
+    let is_running = vmi.is_some_and(VirtualMachineInstance::is_running);
+    let is_final = vmi.is_some_and(VirtualMachineInstance::is_final);
+    let fits = match strategy {
+        Strategy::Always => is_running,
+        Strategy::Halted => vmi.is_none(),
+        Strategy::Once => is_running || is_final,
+        // It was stopped, or never started, or has ended.
+        _ => is_running || is_final || vmi.is_none(),
+    };
+    let mut wrong = Vec::new();
+    let phase = vmi.map(|vmi| vmi.phase().to_string());
+    if !fits {
+        wrong.push(format!("is {strategy}, has an instance in phase {phase:?} and tells {word}"));
+    }
+    let told = (word.to_string(), status.created.unwrap_or(false), status.ready.unwrap_or(false));
+    let wanted = (if is_running { "Running" } else { "Stopped" }.to_owned(), vmi.is_some(), is_running);
+    // One that never came to run under a strategy that does not try again tells why.
+    let gave_up = is_final && strategy == Strategy::Once && told.0 == "CrashLoopBackOff";
+    if told != wanted && !gave_up {
+        wrong.push(format!("({strategy}) tells {told:?} of an instance in phase {phase:?}"));
+    }
+    if status.run_strategy.as_ref() != Some(&strategy) {
+        wrong.push(format!("is {strategy} and tells {:?}", status.run_strategy));
+    }
+    wrong.extend(generations(vm, &status, vmi.filter(|vmi| vmi.is_running())));
+    wrong.extend(left_open(&strategy, &status, vmi));
+    wrong
+}
+
+/// The instance is of the VM's last change, or a restart is said to be needed. Of an instance that the VM did not make itself
+/// nobody knows.
+fn generations(
+    vm: &VirtualMachine,
+    status: &VirtualMachineStatus,
+    running: Option<&VirtualMachineInstance>,
+) -> Option<String> {
+    let generation = vm.metadata.generation;
+    let made = running.filter(|vmi| vmi.status.as_ref().is_some_and(|one| one.virtual_machine_revision_name.is_some()));
+    let restart = conditions::has(status.conditions.as_deref(), "RestartRequired", &ConditionStatus::True);
+    let follows = made.is_none() || restart || status.observed_generation == generation;
+    let told = (status.desired_generation, status.observed_generation);
+    (status.desired_generation != generation || !follows)
+        .then(|| format!("has generation {generation:?} and tells {told:?} as desired and observed"))
+}
+
+/// A request that could be done and was not.
+fn left_open(
+    strategy: &Strategy,
+    status: &VirtualMachineStatus,
+    vmi: Option<&VirtualMachineInstance>,
+) -> Option<String> {
+    let first = status.state_change_requests.as_ref()?.first()?;
+    // Which strategies take no requests is told elsewhere.
+    let takes = !matches!(strategy, Strategy::Once);
+    let done = match first.action {
+        Action::Stop => first.uid != vmi.and_then(VirtualMachineInstance::uid),
+        _ => vmi.is_some(),
+    };
+    (takes || done).then(|| format!("({strategy}) has a request left: {first:?}"))
+}
+
+/// An instance that lives has one pod that lives, and nobody else has one.
+fn instances(vmis: &BTreeMap<Name, &VirtualMachineInstance>, pods: &[Pod], world: &World) {
+    let mut live: BTreeMap<String, u32> = BTreeMap::new();
+    for pod in pods {
+        let owners = pod.owner_references();
+        let Some(owner) = owners.iter().find(|owner| owner.kind == "VirtualMachineInstance") else {
+            world.violated(format!("pod {} is nobody's in the end", pod.name_any()));
+            continue;
+        };
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        if !matches!(phase, "Succeeded" | "Failed") {
+            *live.entry(owner.uid.clone()).or_default() += 1;
+        }
+    }
+    for ((namespace, name), vmi) in vmis {
+        let phase = vmi.phase();
+        if !vmi.is_running() && !vmi.is_final() {
+            world.violated(format!("VMI {namespace}/{name} is {phase} in the end"));
+        }
+        let has = live.remove(&vmi.uid().unwrap_or_default()).unwrap_or(0);
+        if has != u32::from(vmi.is_running()) {
+            world.violated(format!("VMI {namespace}/{name} is {phase} and has {has} live pods in the end"));
+        }
+    }
+    for uid in live.keys() {
+        world.violated(format!("a pod lives in the end, and its instance {uid} is gone"));
+    }
+}

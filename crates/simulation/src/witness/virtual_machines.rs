@@ -1,0 +1,206 @@
+//! A disk has one writer, nothing starts that nobody asked for, no finalizer is lost, and phases only move forward.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use api::names::{annotation, finalizer};
+use kube::ResourceExt as _;
+use kube::core::DynamicObject;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::{Heard, controller};
+use crate::world::{LONGEST_CUT, LONGEST_DELAY};
+
+/// Between the last look at a VM and the instance that comes of it: the look itself, the revision of the start, and the
+/// instance, each for as long as a request can be on its way. Whoever reaches nobody meanwhile loses its lease and sends no
+/// further request, so that happens once.
+const CHAIN: Duration = Duration::from_secs(3 * LONGEST_DELAY.as_secs() + LONGEST_CUT.as_secs());
+
+/// What is known so far, by UID.
+pub(super) struct Seen {
+    /// Whether nobody takes pods away whose guests may still run.
+    one_writer: bool,
+    vms: BTreeMap<String, Vm>,
+    /// Those that are there.
+    vmis: BTreeMap<String, Vmi>,
+    /// Those that are there.
+    pods: BTreeMap<String, Pod>,
+    /// The pod that an instance has, or had.
+    launcher_of: BTreeMap<String, String>,
+    /// Instances that the user has deleted.
+    released: BTreeSet<String>,
+    /// Namespaces that go, by name.
+    ending: BTreeSet<String>,
+}
+
+struct Vm {
+    /// Whether its controller holds it.
+    held: bool,
+    /// Whether its instance shall outlive it.
+    orphans: bool,
+    /// Since when it asks for no instance.
+    off_since: Option<Instant>,
+}
+
+struct Vmi {
+    owner: Option<String>,
+    phase: String,
+    /// Whether it stays until its pods are gone.
+    held: bool,
+    /// Whether somebody asked for its end.
+    marked: bool,
+}
+
+struct Pod {
+    /// Namespace and name of its instance.
+    of: (String, String),
+    vmi: String,
+    ended: bool,
+}
+
+impl Seen {
+    pub(super) fn new(by_force: bool) -> Self {
+        Self {
+            one_writer: !by_force,
+            vms: BTreeMap::new(),
+            vmis: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            launcher_of: BTreeMap::new(),
+            released: BTreeSet::new(),
+            ending: BTreeSet::new(),
+        }
+    }
+
+    /// The user deletes an instance.
+    pub(super) fn release(&mut self, uid: String) {
+        self.released.insert(uid);
+    }
+
+    pub(super) fn look(&mut self, heard: &Heard) -> Option<String> {
+        let Heard { at, deleted, kind, object } = heard;
+        match *kind {
+            "Pod" => self.pod(object, *deleted),
+            "Namespace" => {
+                self.namespace(object, *deleted);
+                None
+            }
+            "VirtualMachine" => self.vm(object, *deleted, *at),
+            _ => self.vmi(object, *deleted, *at),
+        }
+    }
+
+    fn namespace(&mut self, object: &DynamicObject, deleted: bool) {
+        if object.metadata.deletion_timestamp.is_some() && !deleted {
+            self.ending.insert(object.name_any());
+        } else {
+            self.ending.remove(&object.name_any());
+        }
+    }
+
+    /// No lost finalizer: a VM stays until its instance is gone, unless the instance shall outlive it.
+    fn vm(&mut self, object: &DynamicObject, deleted: bool, at: Instant) -> Option<String> {
+        let uid = object.uid()?;
+        let (held, orphans) = (has(object, finalizer::VM_CONTROLLER), has(object, finalizer::ORPHAN));
+        let before = self.vms.get(&uid);
+        let is_off = deleted || object.metadata.deletion_timestamp.is_some() || !may_run(&object.data);
+        let since = before.and_then(|before| before.off_since).unwrap_or(at);
+        let dropped = before.is_some_and(|before| before.held && (!held || deleted) && !before.orphans && !orphans);
+        self.vms.insert(uid.clone(), Vm { held, orphans, off_since: is_off.then_some(since) });
+        let left = || self.vmis.values().any(|vmi| vmi.owner.as_ref() == Some(&uid));
+        (dropped && left()).then(|| format!("VM {} lost its finalizer while its instance is there", object.name_any()))
+    }
+
+    fn vmi(&mut self, object: &DynamicObject, deleted: bool, at: Instant) -> Option<String> {
+        let (uid, name) = (object.uid()?, object.name_any());
+        let owner = controller(object).filter(|owner| owner.kind == "VirtualMachine").map(|owner| owner.uid);
+        let phase = object.data["status"]["phase"].as_str().unwrap_or_default().to_owned();
+        let held = has(object, finalizer::VMI);
+        let vmi = Vmi { owner, phase, held, marked: object.metadata.deletion_timestamp.is_some() };
+        let is_users = self.released.contains(&uid) || self.ending.contains(&object.namespace().unwrap_or_default());
+        let broken = match self.vmis.get(&uid) {
+            None => self.unasked(&vmi, at).map(|why| format!("VMI {name} was made {why}")),
+            Some(before) if vmi.marked && !before.marked && before.owner.is_none() && !is_users => {
+                Some(format!("VMI {name} was deleted, and belongs to no VM"))
+            }
+            Some(before) => self.step(&uid, before, &vmi, deleted).map(|why| format!("VMI {name} {why}")),
+        };
+        if deleted {
+            self.vmis.remove(&uid);
+        } else {
+            self.vmis.insert(uid, vmi);
+        }
+        broken
+    }
+
+    /// Nothing is started for a VM that asked for nothing.
+    fn unasked(&self, vmi: &Vmi, at: Instant) -> Option<String> {
+        let since = self.vms.get(vmi.owner.as_ref()?)?.off_since?;
+        let ago = at.saturating_duration_since(since);
+        (ago > CHAIN).then(|| format!("for a VM that has asked for none for {} s", ago.as_secs()))
+    }
+
+    fn step(&self, uid: &str, before: &Vmi, now: &Vmi, deleted: bool) -> Option<String> {
+        let (old, new) = (rank(&before.phase), rank(&now.phase));
+        if new < old || (is_final(&before.phase) && now.phase != before.phase) {
+            return Some(format!("went from {} to {}", before.phase, now.phase));
+        }
+        let dropped = before.held && (!now.held || deleted);
+        let left = || self.pods.values().filter(|pod| pod.vmi == uid).count();
+        (dropped && left() > 0).then(|| format!("lost its finalizer while it has {} pods", left()))
+    }
+
+    /// A disk has one writer: one launcher for each instance, ever, and none beside that of an earlier one.
+    fn pod(&mut self, object: &DynamicObject, deleted: bool) -> Option<String> {
+        let (uid, name) = (object.uid()?, object.name_any());
+        let owner = controller(object).filter(|owner| owner.kind == "VirtualMachineInstance")?;
+        if deleted {
+            self.pods.remove(&uid);
+            return None;
+        }
+        let ended = matches!(object.data["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let of = (object.namespace().unwrap_or_default(), owner.name);
+        let pod = Pod { of: of.clone(), vmi: owner.uid.clone(), ended };
+        let is_new = self.pods.insert(uid.clone(), pod).is_none();
+        let only_provisions = object.annotations().contains_key(annotation::EPHEMERAL_PROVISIONING);
+        if !is_new || only_provisions || !self.one_writer {
+            return None;
+        }
+        if self.launcher_of.insert(owner.uid.clone(), uid).is_some() {
+            return Some(format!("pod {name} is a second launcher of one instance"));
+        }
+        let earlier = |pod: &&Pod| pod.of == of && pod.vmi != owner.uid && !pod.ended;
+        let earlier = self.pods.values().any(|pod| earlier(&pod));
+        earlier.then(|| format!("pod {name} was made while that of an earlier instance has not ended"))
+    }
+}
+
+fn has(object: &DynamicObject, finalizer: &str) -> bool {
+    object.finalizers().iter().any(|one| one == finalizer)
+}
+
+/// Whether a VM asks for an instance, or may do so.
+fn may_run(vm: &Value) -> bool {
+    let by_the_old_field = if vm["spec"]["running"] == true { "Always" } else { "Halted" };
+    let requests = vm["status"]["stateChangeRequests"].as_array().map(Vec::as_slice).unwrap_or_default();
+    match vm["spec"]["runStrategy"].as_str().unwrap_or(by_the_old_field) {
+        "Halted" => false,
+        "Manual" => requests.iter().any(|request| request["action"] == "Start"),
+        _ => true,
+    }
+}
+
+fn is_final(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
+fn rank(phase: &str) -> u8 {
+    match phase {
+        "" => 0,
+        "Pending" => 1,
+        "Scheduling" => 2,
+        "Scheduled" => 3,
+        "Running" => 4,
+        _ => 5,
+    }
+}

@@ -1,0 +1,20 @@
+//! Some dozen seeds of virtual machines, each twice.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use simulation::{Options, Scene, VirtualMachines};
+
+#[test]
+fn what_must_hold_holds_for_every_seed() {
+    support::check_seeds(36, Options::virtual_machines);
+}
+
+#[test]
+fn whoever_takes_pods_away_by_force_breaks_nothing_else() {
+    support::check_seeds(6, |seed| {
+        let controllers = virt_controller::table::DESCRIPTORS;
+        let scene = Scene::VirtualMachines(VirtualMachines { controllers, by_force: true });
+        Options { scene, ..Options::virtual_machines(seed) }
+    });
+}
