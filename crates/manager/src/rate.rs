@@ -60,6 +60,12 @@ impl RateLimiter {
         self.bucket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The limit that holds now.
+    #[must_use]
+    pub fn limit(&self) -> Limit {
+        self.bucket().limit
+    }
+
     /// Changes the limit for all requests from now on.
     pub fn set(&self, limit: Limit) {
         let mut bucket = self.bucket();

@@ -8,6 +8,7 @@ use kube::api::DeleteParams;
 use serde_json::json;
 use tokio::time::sleep;
 
+#[expect(dead_code, reason = "each test uses a part of it")]
 mod support;
 
 use support::{World, condition, phase, printable, spec};

@@ -1,6 +1,7 @@
 //! What VMs refer to, on the embedded server: data volumes, instancetypes, the cluster's configuration.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+use manager::rate::Limit;
 use serde_json::json;
 
 #[expect(dead_code, reason = "each test uses a part of it")]
@@ -85,4 +86,23 @@ async fn an_instancetype_is_kept_as_it_was_and_spelled_out_where_the_cluster_wan
     assert_eq!(spec.domain.cpu.unwrap().sockets, Some(2));
     let vmi = world.boot("two").await;
     assert_eq!(vmi.spec.domain.memory.unwrap().guest.unwrap().to_string(), "64Mi");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limit_of_requests_follows_the_kubevirt_object() {
+    let world = World::start().await;
+    let becomes = async |qps: f64, burst: u32| {
+        let wanted = Limit { qps, burst };
+        world.until("the limit", async || (world.limiter.limit() == wanted).then_some(())).await;
+    };
+    becomes(200.0, 400).await;
+    let bucket = json!({ "tokenBucketRateLimiter": { "qps": 5, "burst": 7 } });
+    let rate = json!({ "restClient": { "rateLimiter": bucket } });
+    let object = json!({ "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": { "name": "kubevirt" },
+        "spec": { "configuration": { "controllerConfiguration": rate } } });
+    let kubevirts: kube::Api<api::kubevirt::KubeVirt> = kube::Api::default_namespaced(world.client.clone());
+    kubevirts.create(&Default::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    becomes(5.0, 7).await;
+    kubevirts.delete("kubevirt", &Default::default()).await.unwrap();
+    becomes(200.0, 400).await;
 }

@@ -16,6 +16,7 @@ use manager::caches::Caches;
 use manager::context::{Chance, Context};
 use manager::events::Recorder;
 use manager::queue::QueueMetrics;
+use manager::rate::{Limit, RateLimiter};
 use manager::stopping::Stopping;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
@@ -28,6 +29,8 @@ use virt_controller::table::{DESCRIPTORS, Settings};
 pub(crate) struct World {
     /// The user's client.
     pub(crate) client: Client,
+    /// What the KubeVirt object limits.
+    pub(crate) limiter: RateLimiter,
     /// Requests that the controllers made, as `METHOD path`.
     requests: Arc<Mutex<Vec<String>>>,
 }
@@ -59,12 +62,14 @@ impl World {
         let caches = Caches::new(client.clone(), chance.clone());
         let (queues, stopping) = (QueueMetrics::default(), Stopping::default());
         let context = Context { client: own, caches: caches.clone(), recorder, now, queues, chance, stopping };
-        let settings = Settings::new(Launcher::new("launcher:v1"));
+        let limiter = RateLimiter::new(Limit { qps: 1.0, burst: 1 });
+        let mut settings = Settings::new(Launcher::new("launcher:v1"));
+        settings.limiter = Some(limiter.clone());
         for descriptor in DESCRIPTORS {
             tokio::spawn((descriptor.start)(&context, &settings).unwrap().run);
         }
         tokio::spawn(async move { caches.run().await });
-        Self { client, requests }
+        Self { client, limiter, requests }
     }
 
     pub(crate) fn vms(&self) -> Api<VirtualMachine> {
