@@ -129,7 +129,7 @@ pub fn run(options: &Options) -> Result<Outcome, SimulationError> {
         .start_paused(true)
         .build()
         .map_err(SimulationError::Runtime)?;
-    let world = Arc::new(world::World::new(options.seed));
+    let world = Arc::new(world::World::new(options.seed, options.scene));
     let _collector = options.trace.then(|| log::collect(&world));
     let violation = runtime.block_on(scenario::play(options, &world))?.or_else(|| world.violation());
     let lasted = runtime.block_on(async { world.now() });

@@ -100,7 +100,7 @@ impl Wire {
                 log("lost on the way there".to_owned());
                 return Err(Lost.into());
             }
-            Some(Fault::LostAnswer | Fault::Cut(_)) | None => {}
+            Some(Fault::LostAnswer | Fault::Cut(_) | Fault::Stalled { .. }) | None => {}
         }
         let is_lease = parts.uri.path().contains("/leases");
         if is_write && !is_lease {
@@ -116,11 +116,14 @@ impl Wire {
             return Err(Lost.into());
         }
         self.world.answered(&who, method.as_str(), &path, code.as_u16().to_string());
-        let cut = match fault {
-            Some(Fault::Cut(after)) => Some(Box::pin(sleep(after))),
-            _ => None,
+        let ends = match fault {
+            Some(Fault::Cut(after)) => Ends::Cut(Box::pin(sleep(after))),
+            Some(Fault::Stalled { after, lasts }) => {
+                Ends::Stalled { from: Box::pin(sleep(after)), to: Box::pin(sleep(after + lasts)) }
+            }
+            _ => Ends::Well,
         };
-        Ok(answer.map(|body| Answer { body, cut }))
+        Ok(answer.map(|body| Answer { body, ends }))
     }
 
     /// One leader at a time: whoever acts holds the lease.
@@ -174,15 +177,21 @@ fn refusal(code: u16) -> Response<Answer> {
         "reason": reason,
         "code": code,
     });
-    let mut answer = Response::new(Answer { body: Body::from(status.to_string()), cut: None });
+    let mut answer = Response::new(Answer { body: Body::from(status.to_string()), ends: Ends::Well });
     *answer.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
     answer
 }
 
-/// An answer that may be cut off.
+/// An answer that may be cut off, or be silent for a while.
 pub(crate) struct Answer {
     body: Body,
-    cut: Option<Pin<Box<Sleep>>>,
+    ends: Ends,
+}
+
+enum Ends {
+    Well,
+    Cut(Pin<Box<Sleep>>),
+    Stalled { from: Pin<Box<Sleep>>, to: Pin<Box<Sleep>> },
 }
 
 impl http_body::Body for Answer {
@@ -190,10 +199,22 @@ impl http_body::Body for Answer {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(cut) = &mut self.cut
-            && cut.as_mut().poll(context).is_ready()
-        {
-            return Poll::Ready(Some(Err(Lost.into())));
+        match &mut self.ends {
+            Ends::Well => {}
+            Ends::Cut(at) => {
+                if at.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Some(Err(Lost.into())));
+                }
+            }
+            Ends::Stalled { from, to } => {
+                let stalls = from.is_elapsed() || from.as_mut().poll(context).is_ready();
+                if stalls && to.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+                if stalls {
+                    self.ends = Ends::Well;
+                }
+            }
         }
         Pin::new(&mut self.body).poll_frame(context).map_err(|never| match never {})
     }

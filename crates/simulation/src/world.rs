@@ -9,12 +9,15 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::chance::Chance;
 use crate::log::{Entry, Log};
-use crate::{Seconds, Violation};
+use crate::{Scene, Seconds, Violation};
 
 /// A request is on its way for so long at most.
 pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(30);
 /// A process reaches nobody for so long at most.
 pub(crate) const LONGEST_CUT: Duration = Duration::from_secs(40);
+
+/// A watch is silent for so long at most.
+const LONGEST_STALL: Duration = Duration::from_secs(15);
 
 pub(crate) struct World {
     pub(crate) seed: u64,
@@ -44,6 +47,7 @@ pub(crate) struct Faults {
     pub(crate) lost_requests: u32,
     pub(crate) lost_answers: u32,
     pub(crate) cut_watches: u32,
+    pub(crate) stalled_watches: u32,
 }
 
 /// What happens to one request.
@@ -54,11 +58,16 @@ pub(crate) enum Fault {
     LostAnswer,
     /// A watch that ends after so long.
     Cut(Duration),
+    /// A watch that is silent for a while, and then tells all that it has missed: one cache is older than another.
+    Stalled {
+        after: Duration,
+        lasts: Duration,
+    },
 }
 
 impl Faults {
     /// Each seed has its own weather: some faults often, some never.
-    fn of(chance: &mut Chance) -> Self {
+    fn of(chance: &mut Chance, scene: Scene) -> Self {
         let mut often = || chance.one_of(&[0, 5, 20, 60, 150]).copied().unwrap_or(0);
         Self {
             delayed: often(),
@@ -67,14 +76,18 @@ impl Faults {
             lost_requests: often(),
             lost_answers: often(),
             cut_watches: often() * 3,
+            stalled_watches: match scene {
+                Scene::Deployments => 0,
+                Scene::VirtualMachines(_) => often() * 3,
+            },
         }
     }
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, scene: Scene) -> Self {
         let mut chance = Chance::new(seed, 1);
-        let faults = Faults::of(&mut chance);
+        let faults = Faults::of(&mut chance, scene);
         let state = State {
             started: None,
             log: Log::default(),
@@ -148,7 +161,10 @@ impl World {
         } else {
             Duration::ZERO
         };
-        let fault = if is_watch {
+        let fault = if is_watch && faults.stalled_watches > 0 && chance.permille(faults.stalled_watches) {
+            let after = chance.between(Duration::ZERO, Duration::from_secs(20));
+            Some(Fault::Stalled { after, lasts: chance.between(Duration::ZERO, LONGEST_STALL) })
+        } else if is_watch {
             chance.permille(faults.cut_watches).then(|| {
                 match chance.below(4) {
                     // Its place in history is gone.

@@ -121,6 +121,8 @@ struct Making<'a> {
     problem: Option<(&'static str, String)>,
     /// Whether a start is to be noted with the stop.
     again: bool,
+    /// Whether an instance is wanted that is not there.
+    starts: bool,
 }
 
 /// # Guarantees
@@ -133,7 +135,7 @@ struct Making<'a> {
 pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
     let uid = seen.vm.metadata.uid.as_deref().unwrap_or_default();
     let mine = seen.instance.filter(|instance| is_controlled_by(&instance.metadata, uid));
-    let mut making = Making { seen, mine, now, plan: Plan::default(), problem: None, again: false };
+    let mut making = Making { seen, mine, now, plan: Plan::default(), problem: None, again: false, starts: false };
     if seen.vm.metadata.deletion_timestamp.is_some() {
         making.end();
     } else {
@@ -237,7 +239,8 @@ impl Making<'_> {
     fn run(&mut self, chosen: Option<&Chosen>) {
         let vm = self.seen.vm;
         let wish = self.wish();
-        self.make_volumes(matches!(wish, Wish::Start { .. }), chosen);
+        self.starts = matches!(wish, Wish::Start { .. });
+        self.make_volumes(self.starts, chosen);
         match wish {
             Wish::Nothing => self.follow(),
             Wish::Start { paused } => {

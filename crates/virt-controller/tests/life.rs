@@ -202,13 +202,50 @@ async fn a_vm_with_data_volumes_hears_when_their_kind_comes() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_that_somebody_deletes_has_not_failed_to_start() {
     let world = World::start().await;
-    world.create_vm("one", "RerunOnFailure").await;
+    for (name, fails_first) in [("once", false), ("twice", true)] {
+        world.create_vm(name, "RerunOnFailure").await;
+        if fails_first {
+            let pod = world.pod(name).await;
+            world.patch_pod(&pod.metadata.name.clone().unwrap(), &json!({ "phase": "Failed" })).await;
+            world.end_pod(&pod).await;
+            world.word(name, "CrashLoopBackOff").await;
+        }
+        let pod = world.pod(name).await;
+        sleep(Duration::from_secs(5)).await;
+        world.vmis().delete(name, &DeleteParams::default()).await.unwrap();
+        world.end_pod(&pod).await;
+        world.word(name, "Stopped").await;
+        sleep(Duration::from_secs(60)).await;
+        let vm = world.word(name, "Stopped").await;
+        assert_eq!(vm.status.unwrap().start_failure.as_ref(), None, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_becomes_rerun_on_failure_starts_when_it_can() {
+    let world = World::start().await;
+    world.create_vm("one", "Always").await;
     let pod = world.pod("one").await;
-    sleep(Duration::from_secs(5)).await;
-    world.vmis().delete("one", &DeleteParams::default()).await.unwrap();
+    let vmi = world.vmi("one", |vmi| phase(vmi) == "Scheduling").await;
+    world.patch_pod(&pod.metadata.name.clone().unwrap(), &json!({ "phase": "Failed" })).await;
     world.end_pod(&pod).await;
-    world.word("one", "Stopped").await;
-    sleep(Duration::from_secs(60)).await;
-    let status = world.vms().get("one").await.unwrap().status.unwrap();
-    assert_eq!(status.start_failure.as_ref(), None);
+    world.word("one", "CrashLoopBackOff").await;
+    world.vm("one", |vm| vm.status.as_ref().is_some_and(|status| status.created.is_none())).await;
+    world.patch_vm("one", &json!({ "spec": { "runStrategy": "RerunOnFailure" } })).await;
+    world.vmi("one", |next| next.metadata.uid != vmi.metadata.uid).await;
+    let told = |vm: &api::vm::VirtualMachine| vm.status.as_ref().and_then(|status| status.run_strategy.clone());
+    world.vm("one", |vm| told(vm) == Some(api::vm::VirtualMachineRunStrategy::RerunOnFailure)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_becomes_once_forgets_what_was_asked_of_it() {
+    let world = World::start().await;
+    world.create_vm("one", "Once").await;
+    let vmi = world.boot("one").await;
+    world.word("one", "Running").await;
+    let requests = json!({ "status": { "stateChangeRequests": [{ "action": "Stop", "uid": vmi.metadata.uid }] } });
+    world.vms().patch_status("one", &Default::default(), &kube::api::Patch::Merge(&requests)).await.unwrap();
+    sleep(Duration::from_secs(10)).await;
+    let vm = world.word("one", "Running").await;
+    assert_eq!(vm.status.unwrap().state_change_requests, None);
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::conditions::{self, ConditionStatus};
-use api::vm::{
-    StateChangeRequestAction as Action, VirtualMachine, VirtualMachineRunStrategy as Strategy, VirtualMachineStatus,
-};
+use api::vm::{VirtualMachine, VirtualMachineRunStrategy as Strategy, VirtualMachineStatus};
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -70,7 +68,7 @@ fn wrong_with(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> Vec<
         wrong.push(format!("is {strategy} and tells {:?}", status.run_strategy));
     }
     wrong.extend(generations(vm, &status, vmi.filter(|vmi| vmi.is_running())));
-    wrong.extend(left_open(&strategy, &status, vmi));
+    wrong.extend(left_open(&strategy, &status));
     wrong
 }
 
@@ -82,28 +80,22 @@ fn generations(
     running: Option<&VirtualMachineInstance>,
 ) -> Option<String> {
     let generation = vm.metadata.generation;
-    let made = running.filter(|vmi| vmi.status.as_ref().is_some_and(|one| one.virtual_machine_revision_name.is_some()));
+    let revision = running.and_then(|vmi| vmi.status.as_ref()?.virtual_machine_revision_name.as_deref());
+    let own = revision.is_some_and(|name| name.contains(&vm.uid().unwrap_or_default()));
     let restart = conditions::has(status.conditions.as_deref(), "RestartRequired", &ConditionStatus::True);
-    let follows = made.is_none() || restart || status.observed_generation == generation;
+    let follows = match own {
+        true => restart || status.observed_generation == generation,
+        false => running.is_none() || status.observed_generation.is_none(),
+    };
     let told = (status.desired_generation, status.observed_generation);
     (status.desired_generation != generation || !follows)
         .then(|| format!("has generation {generation:?} and tells {told:?} as desired and observed"))
 }
 
-/// A request that could be done and was not.
-fn left_open(
-    strategy: &Strategy,
-    status: &VirtualMachineStatus,
-    vmi: Option<&VirtualMachineInstance>,
-) -> Option<String> {
+/// Every request can be done, or will never be: none is left.
+fn left_open(strategy: &Strategy, status: &VirtualMachineStatus) -> Option<String> {
     let first = status.state_change_requests.as_ref()?.first()?;
-    // Which strategies take no requests is told elsewhere.
-    let takes = !matches!(strategy, Strategy::Once);
-    let done = match first.action {
-        Action::Stop => first.uid != vmi.and_then(VirtualMachineInstance::uid),
-        _ => vmi.is_some(),
-    };
-    (takes || done).then(|| format!("({strategy}) has a request left: {first:?}"))
+    Some(format!("({strategy}) has a request left: {first:?}"))
 }
 
 /// An instance that lives has one pod that lives, and nobody else has one.

@@ -26,8 +26,8 @@ pub(super) struct Seen {
     vmis: BTreeMap<String, Vmi>,
     /// Those that are there.
     pods: BTreeMap<String, Pod>,
-    /// The pod that an instance has, or had.
-    launcher_of: BTreeMap<String, String>,
+    /// Instances that have had a launcher.
+    launched: BTreeSet<String>,
     /// Instances that the user has deleted.
     released: BTreeSet<String>,
     /// Namespaces that go, by name.
@@ -56,6 +56,8 @@ struct Pod {
     /// Namespace and name of its instance.
     of: (String, String),
     vmi: String,
+    /// Whether a guest may run in it.
+    launches: bool,
     ended: bool,
 }
 
@@ -66,7 +68,7 @@ impl Seen {
             vms: BTreeMap::new(),
             vmis: BTreeMap::new(),
             pods: BTreeMap::new(),
-            launcher_of: BTreeMap::new(),
+            launched: BTreeSet::new(),
             released: BTreeSet::new(),
             ending: BTreeSet::new(),
         }
@@ -150,7 +152,8 @@ impl Seen {
         (dropped && left() > 0).then(|| format!("lost its finalizer while it has {} pods", left()))
     }
 
-    /// A disk has one writer: one launcher for each instance, ever, and none beside that of an earlier one.
+    /// A disk has one writer: one launcher for each instance, and none beside that of an earlier one. A launcher that went
+    /// before its instance left Pending may have another after it: no guest has run in it.
     fn pod(&mut self, object: &DynamicObject, deleted: bool) -> Option<String> {
         let (uid, name) = (object.uid()?, object.name_any());
         let owner = controller(object).filter(|owner| owner.kind == "VirtualMachineInstance")?;
@@ -159,18 +162,20 @@ impl Seen {
             return None;
         }
         let ended = matches!(object.data["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+        let launches = !object.annotations().contains_key(annotation::EPHEMERAL_PROVISIONING);
         let of = (object.namespace().unwrap_or_default(), owner.name);
-        let pod = Pod { of: of.clone(), vmi: owner.uid.clone(), ended };
+        let pod = Pod { of: of.clone(), vmi: owner.uid.clone(), launches, ended };
         let is_new = self.pods.insert(uid.clone(), pod).is_none();
-        let only_provisions = object.annotations().contains_key(annotation::EPHEMERAL_PROVISIONING);
-        if !is_new || only_provisions || !self.one_writer {
+        if !is_new || !launches || !self.one_writer {
             return None;
         }
-        if self.launcher_of.insert(owner.uid.clone(), uid).is_some() {
+        let others = || self.pods.iter().filter(|(one, pod)| **one != uid && pod.launches && pod.of == of);
+        let has_started = self.vmis.get(&owner.uid).is_none_or(|vmi| rank(&vmi.phase) > rank("Pending"));
+        let is_second = !self.launched.insert(owner.uid.clone());
+        if others().any(|(_, pod)| pod.vmi == owner.uid) || (is_second && has_started) {
             return Some(format!("pod {name} is a second launcher of one instance"));
         }
-        let earlier = |pod: &&Pod| pod.of == of && pod.vmi != owner.uid && !pod.ended;
-        let earlier = self.pods.values().any(|pod| earlier(&pod));
+        let earlier = others().any(|(_, pod)| !pod.ended);
         earlier.then(|| format!("pod {name} was made while that of an earlier instance has not ended"))
     }
 }

@@ -12,7 +12,7 @@ use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use manager::writing::{difference, whole_second};
 use serde_json::{Value, json};
 
-use super::{Making, as_strategy_sees_it, backoff, patch_of, printable, run_strategy, strategy};
+use super::{Making, as_strategy_sees_it, backoff, patch_of, printable, revision, run_strategy, strategy};
 use crate::vmi::Event;
 
 const READY: &str = "Ready";
@@ -35,10 +35,13 @@ impl Making<'_> {
         new.created = instance.map(|_| true);
         new.ready = instance.filter(is_ready).map(|_| true);
         new.desired_generation = vm.metadata.generation;
-        if let Some(generation) = instance.and_then(started_from) {
-            new.observed_generation = Some(generation);
+        if let Some(instance) = instance {
+            new.observed_generation = started_from(vm, instance);
         }
-        new.run_strategy = Some(strategy(vm));
+        // That a VM becomes RerunOnFailure makes it start: it is told when that is done, whatever stands in the way first.
+        if !self.starts || strategy(vm) != Strategy::RerunOnFailure {
+            new.run_strategy = Some(strategy(vm));
+        }
         new.state_change_requests = self.requests(&old);
         new.start_failure = self.start_failure(&old);
         if let Ok(chosen) = &self.seen.chosen {
@@ -55,6 +58,10 @@ impl Making<'_> {
     fn requests(&self, old: &VirtualMachineStatus) -> Option<Vec<VirtualMachineStateChangeRequest>> {
         let known = old.state_change_requests.as_deref().unwrap_or_default();
         let mut open = run_strategy::still_open(known, self.mine.map(as_strategy_sees_it));
+        if strategy(self.seen.vm) == Strategy::Once && self.mine.is_some() {
+            // It started once, and its end is its own: what was asked for before it became so will never be done.
+            open.retain(|one| matches!(one.action, StateChangeRequestAction::Other(_)));
+        }
         let starts = |one: &VirtualMachineStateChangeRequest| one.action == StateChangeRequestAction::Start;
         if self.again && !open.iter().any(starts) {
             let action = StateChangeRequestAction::Start;
@@ -65,7 +72,11 @@ impl Making<'_> {
 
     /// Failed starts are counted while somebody tries again, and forgotten when one works.
     fn start_failure(&self, old: &VirtualMachineStatus) -> Nullable<api::vm::VirtualMachineStartFailure> {
-        let tries = matches!(strategy(self.seen.vm), Strategy::Always | Strategy::RerunOnFailure | Strategy::Once);
+        let tries = match strategy(self.seen.vm) {
+            Strategy::Always | Strategy::Once => true,
+            Strategy::RerunOnFailure => self.mine.is_some() || self.starts,
+            _ => false,
+        };
         let ran = self.mine.is_some_and(|instance| instance.is_running() || has_run(instance));
         if !tries || ran {
             return Nullable::Absent;
@@ -127,9 +138,13 @@ impl Making<'_> {
     }
 }
 
-/// The generation of the VM that an instance was started from, or has been told of since.
-fn started_from(instance: &VirtualMachineInstance) -> Option<i64> {
-    instance.metadata.annotations.as_ref()?.get(annotation::VM_GENERATION)?.parse().ok()
+/// The generation of the VM that an instance was started from, or has been told of since. Of an instance that another VM
+/// made, or nobody, there is none.
+fn started_from(vm: &VirtualMachine, instance: &VirtualMachineInstance) -> Option<i64> {
+    let name = instance.status.as_ref()?.virtual_machine_revision_name.as_deref()?;
+    let own = name.starts_with(&revision::prefix(vm.metadata.uid.as_deref().unwrap_or_default()));
+    let annotations = instance.metadata.annotations.as_ref().filter(|_| own)?;
+    annotations.get(annotation::VM_GENERATION)?.parse().ok()
 }
 
 /// Whether an instance has ever run.
