@@ -39,6 +39,15 @@ impl<K: Ord> Expectations<K> {
         self.open.get(key).is_none_or(|open| open.is_met() || now.saturating_duration_since(open.since) > PATIENCE)
     }
 
+    /// How long the owner still has to wait at most; none if it may act. Whoever waits must look again then: what was made and
+    /// went before it was seen is no news to anybody.
+    #[must_use]
+    pub fn remaining(&self, key: &K, now: Instant) -> Option<Duration> {
+        let open = self.open.get(key).filter(|_| !self.are_met(key, now))?;
+        // A moment more, because patience must be over then.
+        Some((open.since + PATIENCE).saturating_duration_since(now) + Duration::from_millis(1))
+    }
+
     /// Starts anew: what was open before no longer counts.
     pub fn expect(&mut self, key: K, creations: usize, deletions: impl IntoIterator<Item = String>, now: Instant) {
         let open = Open { creations, deletions: deletions.into_iter().collect(), since: now };
@@ -98,5 +107,8 @@ mod tests {
         expectations.expect("rs", 1, [], now);
         assert!(!expectations.are_met(&"rs", now + Duration::from_secs(299)));
         assert!(expectations.are_met(&"rs", now + Duration::from_secs(301)));
+        let left = expectations.remaining(&"rs", now + Duration::from_secs(100)).unwrap();
+        assert!(expectations.are_met(&"rs", now + Duration::from_secs(100) + left));
+        assert_eq!(expectations.remaining(&"rs", now + Duration::from_secs(301)), None);
     }
 }

@@ -51,6 +51,8 @@ pub struct Observed<'a> {
     pub vm: &'a VirtualMachine,
     /// The instance of its name, whoever controls it.
     pub instance: Option<&'a VirtualMachineInstance>,
+    /// Whether the server itself was asked for that instance, because the cache has none.
+    pub asked: bool,
     /// Instances that it controls and that have other names.
     pub strays: Vec<&'a VirtualMachineInstance>,
     /// The revisions that it controls.
@@ -70,6 +72,9 @@ pub struct Observed<'a> {
 /// What to do about one VM; empty at rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
+    /// Nothing else: ask the server itself for the instance, and decide again. A VM that is let go leaves nobody behind who
+    /// would let its instance go.
+    pub ask: bool,
     /// A merge patch of the VM itself: a finalizer, an expanded specification, another strategy. What follows waits for it.
     pub vm: Option<Value>,
     /// Merge patches of instances: adopted, released, told that the VM has changed without them, let go.
@@ -338,6 +343,9 @@ impl Making<'_> {
     }
 
     fn finish(mut self) -> Plan {
+        if self.plan.ask {
+            return Plan { ask: true, ..Plan::default() };
+        }
         // The status follows when the VM is as it shall be, or the instance that is about to be made is there: one write
         // instead of two. What was wrong before is told at once.
         let silent = self.plan.vm.is_some() || (self.plan.start.is_some() && self.seen.failure.is_none());

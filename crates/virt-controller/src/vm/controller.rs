@@ -213,20 +213,27 @@ impl VmController {
             let seen = instance.as_ref().and_then(|instance| version(&instance.metadata));
             if memory.writes.is_behind(key, version(&vm.metadata).as_deref())
                 || memory.instance_writes.is_behind(key, seen.as_deref())
-                || !memory.expectations.are_met(key, Instant::now())
             {
                 return Ok(Next::Wait);
+            }
+            if let Some(left) = memory.expectations.remaining(key, Instant::now()) {
+                return Ok(Next::After(left));
             }
         }
         let uses = vm.spec.template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         if uses.into_iter().any(|volume| volume.data_volume.is_some()) || vm.spec.data_volume_templates.is_some() {
             self.data_volumes.known().await;
         }
-        let plan = self.decide(key, &vm, instance.as_deref());
+        let mut plan = self.decide(key, &vm, instance.as_deref(), false);
+        if plan.ask {
+            let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
+            let found = api.get_opt(&key.name).await?;
+            plan = self.decide(key, &vm, found.as_ref(), true);
+        }
         self.act(key, &vm, plan).await
     }
 
-    fn decide(&self, key: &Key, vm: &VirtualMachine, instance: Option<&VirtualMachineInstance>) -> Plan {
+    fn decide(&self, key: &Key, vm: &VirtualMachine, instance: Option<&VirtualMachineInstance>, asked: bool) -> Plan {
         let uid = vm.metadata.uid.as_deref().unwrap_or_default();
         let config = self.configuration.current();
         let strays = self.vmis.find("controller", uid);
@@ -248,6 +255,7 @@ impl VmController {
         let observed = Observed {
             vm,
             instance,
+            asked,
             strays: strays.iter().map(|vmi| &**vmi).filter(|vmi| vmi.metadata.name != vm.metadata.name).collect(),
             revisions: revisions.iter().map(|revision| &**revision).collect(),
             chosen: choose(vm, &config, &self.kinds),
@@ -260,7 +268,8 @@ impl VmController {
     }
 
     async fn act(&self, key: &Key, vm: &VirtualMachine, plan: Plan) -> Result<Next, kube::Error> {
-        let Plan { vm: change, instances, volumes, keep, status, start, stop, forget, events, recheck_after } = plan;
+        let Plan { ask: _, vm: change, instances, volumes, keep, status, start, stop, forget, events, recheck_after } =
+            plan;
         for event in events {
             self.recorder.record(vm, event.kind, event.reason, event.message);
         }

@@ -30,6 +30,7 @@ impl Making<'_> {
             self.let_go(instance);
         }
         if has(metadata, finalizer::VM_CONTROLLER) {
+            self.plan.ask = self.seen.instance.is_none() && !self.seen.asked;
             let finalizers = without(metadata, finalizer::VM_CONTROLLER);
             self.plan.vm = Some(patch_of(metadata, json!({ "metadata": { "finalizers": finalizers } })));
         }
@@ -69,6 +70,7 @@ mod tests {
         let seen = Observed {
             vm: &vm,
             instance: Some(&instance),
+            asked: false,
             strays: Vec::new(),
             revisions: Vec::new(),
             chosen: Ok(Chosen::default()),

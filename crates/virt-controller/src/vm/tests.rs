@@ -6,6 +6,7 @@ use super::*;
 struct Bench {
     vm: VirtualMachine,
     instance: Option<VirtualMachineInstance>,
+    asked: bool,
     strays: Vec<VirtualMachineInstance>,
     revisions: Vec<ControllerRevision>,
     chosen: Result<Chosen, Problem>,
@@ -49,6 +50,7 @@ impl Bench {
         Self {
             vm: serde_json::from_value(vm).unwrap(),
             instance: None,
+            asked: true,
             strays: Vec::new(),
             revisions: Vec::new(),
             chosen: Ok(Chosen::default()),
@@ -77,6 +79,7 @@ impl Bench {
         let seen = Observed {
             vm: &self.vm,
             instance: self.instance.as_ref(),
+            asked: self.asked,
             strays: self.strays.iter().collect(),
             revisions: self.revisions.iter().collect(),
             chosen: self.chosen.clone(),
@@ -299,6 +302,8 @@ fn a_deleted_vm_lets_its_instance_go_first() {
     let gone = Bench::new("Always", &deleted);
     let plan = gone.decide();
     assert_eq!((plan.vm.unwrap()["metadata"]["finalizers"].clone(), plan.start), (json!([]), None));
+    let unsure = Bench { asked: false, ..gone };
+    assert_eq!(unsure.decide(), Plan { ask: true, ..Plan::default() }, "the server itself is asked first");
 }
 
 #[test]

@@ -199,9 +199,11 @@ impl VmiController {
         let Some(vmi) = self.vmis.get(key) else { return Ok(Next::Wait) };
         {
             let memory = self.memory();
-            let behind = memory.writes.is_behind(key, vmi.metadata.resource_version.as_deref());
-            if behind || !memory.expectations.are_met(key, Instant::now()) {
+            if memory.writes.is_behind(key, vmi.metadata.resource_version.as_deref()) {
                 return Ok(Next::Wait);
+            }
+            if let Some(left) = memory.expectations.remaining(key, Instant::now()) {
+                return Ok(Next::After(left));
             }
         }
         if vmi.spec.volumes.iter().flatten().any(|volume| volume.data_volume.is_some()) {
