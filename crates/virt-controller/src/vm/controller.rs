@@ -1,5 +1,6 @@
 //! Observes, decides and acts: the part of the VM controller that speaks to the server.
 
+mod feeding;
 mod kinds;
 
 use std::collections::BTreeMap;
@@ -151,56 +152,6 @@ impl VmController {
                 self.queue.add(Key { namespace, name: owner.name.clone() });
             }
             self.queue.add(change.key);
-        }
-    }
-
-    async fn feed_claims(&self) {
-        let mut changes = self.claims.subscribe();
-        loop {
-            let key = changes.next().await.key;
-            self.add_users(&key);
-        }
-    }
-
-    async fn feed_data_volumes(&self) {
-        let mut changes = self.data_volumes.cache().subscribe();
-        // The kind may come late: whoever said that there is none looks again.
-        self.data_volumes.cache().synced().await;
-        let vms = self.vms.all();
-        let wants = |vm: &&Arc<VirtualMachine>| vm.spec.data_volume_templates.is_some();
-        vms.iter().filter(wants).for_each(|vm| self.queue.add(Key::of(&**vm)));
-        loop {
-            let key = changes.next().await.key;
-            self.add_users(&key);
-        }
-    }
-
-    fn add_users(&self, claim: &Key) {
-        for vm in self.vms.find("claim", &format!("{}/{}", claim.namespace, claim.name)) {
-            self.queue.add(Key::of(&*vm));
-        }
-    }
-
-    /// VMs that wait for an instancetype or preference look again when one comes or changes, and all of them when the
-    /// cluster's policy does.
-    async fn feed_kinds(&self) {
-        let mut instancetypes = self.kinds.instancetypes.subscribe();
-        let mut cluster_instancetypes = self.kinds.cluster_instancetypes.subscribe();
-        let mut preferences = self.kinds.preferences.subscribe();
-        let mut cluster_preferences = self.kinds.cluster_preferences.subscribe();
-        let mut configuration = self.configuration.subscribe();
-        loop {
-            tokio::select! {
-                biased;
-                _ = instancetypes.next() => {}
-                _ = cluster_instancetypes.next() => {}
-                _ = preferences.next() => {}
-                _ = cluster_preferences.next() => {}
-                () = configuration.changed() => {}
-            }
-            let vms = self.vms.all();
-            let users = vms.iter().filter(|vm| vm.spec.instancetype.is_some() || vm.spec.preference.is_some());
-            users.for_each(|vm| self.queue.add(Key::of(&**vm)));
         }
     }
 
