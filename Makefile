@@ -42,7 +42,7 @@ fuzz: ## run the property tests with new seeds until one fails (Ctrl-C stops it)
 	    export PROPTEST_RNG_SEED=$$RANDOM$$RANDOM
 	    echo "PROPTEST_RNG_SEED=$$PROPTEST_RNG_SEED"
 	    cargo test --quiet --locked --package api --package apiserver --package hypervisor --package kube-controllers \
-	        --package manager --package storage --package structural --package virt-launcher \
+	        --package manager --package network --package storage --package structural --package virt-launcher \
 	        --lib --test fuzz --test roundtrip
 	done
 
@@ -67,11 +67,12 @@ generate: ## write the files that are generated and checked in
 
 # A C compiler links; QEMU and its firmware run guests. The rest is for tests: a real registry and what fills it, what
 # reads disks and certificates, and what ends test programs with their test (setpriv). QEMU's two packages are named
-# together: Debian's qemu-system-x86 may remove a newer qemu-utils.
+# together: Debian's qemu-system-x86 may remove a newer qemu-utils. The last line is for pods' networks.
 needed := cc:build-essential git:git \
     qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf \
     docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
-    setpriv:util-linux blkid:util-linux
+    setpriv:util-linux blkid:util-linux \
+    nft:nftables iptables:iptables ip:iproute2 /usr/lib/cni/bridge:containernetworking-plugins
 
 .PHONY: packages
 packages:

@@ -29,6 +29,7 @@ mod facts;
 mod identity;
 mod json;
 mod jsonpath;
+pub mod logs;
 mod meta;
 mod metrics;
 mod names;

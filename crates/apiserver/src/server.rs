@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use crate::body::Body;
 use crate::clock::{Chance, Clock};
 use crate::identity::{Admission, Authorizer, Identity, KnownUsers};
+use crate::logs::PodLogs;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::route::{self, BoxError, Delegated};
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     pub(crate) authorizer: Box<dyn Authorizer>,
     pub(crate) admission: Vec<Box<dyn Admission>>,
     pub(crate) delegated: Vec<Delegated>,
+    pub(crate) logs: Option<Box<dyn PodLogs>>,
     pub(crate) metrics: Metrics,
     pub(crate) places: Semaphore,
     /// Where clients reach it, as discovery tells it.
@@ -54,6 +56,7 @@ pub struct Builder {
     authorizer: Box<dyn Authorizer>,
     admission: Vec<Box<dyn Admission>>,
     delegated: Vec<Delegated>,
+    logs: Option<Box<dyn PodLogs>>,
 }
 
 impl ApiServer {
@@ -67,6 +70,7 @@ impl ApiServer {
             authorizer: Box::new(KnownUsers),
             admission: Vec::new(),
             delegated: Vec::new(),
+            logs: None,
         }
     }
 
@@ -115,12 +119,18 @@ impl Builder {
         self
     }
 
+    /// Shows the logs of pods.
+    #[must_use]
+    pub fn logs(self, logs: impl PodLogs + 'static) -> Self {
+        Self { logs: Some(Box::new(logs)), ..self }
+    }
+
     /// Opens the store and starts the server. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When the store cannot be opened or written.
     pub async fn start(self) -> Result<ApiServer, OpenError> {
-        let Self { place, clock, seed, authorizer, admission, delegated } = self;
+        let Self { place, clock, seed, authorizer, admission, delegated, logs } = self;
         let loaded = store::open(&place)?;
         let mut registry = Registry::built_in();
         let definitions = loaded.rows(DEFINITIONS).map(|row| (row.revision, &row.text));
@@ -135,6 +145,7 @@ impl Builder {
             authorizer,
             admission,
             delegated,
+            logs,
             metrics: Metrics::new(),
             places: Semaphore::new(MOST_AT_ONCE),
             address: ArcSwap::from_pointee(String::new()),

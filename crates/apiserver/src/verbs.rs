@@ -6,6 +6,7 @@ mod delete;
 mod eviction;
 mod get;
 mod list;
+mod log;
 mod patch;
 mod review;
 mod scale;
@@ -106,6 +107,7 @@ pub(crate) async fn run(mut call: Call, verb: &'static str) -> Result<Response<B
             ("scale", _) => scale::run(call, verb).await,
             ("binding", _) => eviction::bind(call).await,
             ("eviction", _) => eviction::run(call).await,
+            ("log", _) => log::run(&call),
             (_, "get") => get::run(&call),
             (_, "update") => update::run(call).await,
             (_, "patch") => patch::run(call).await,

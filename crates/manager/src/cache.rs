@@ -36,6 +36,12 @@ impl Key {
         Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
     }
 
+    /// The key of an object that is in no namespace.
+    #[must_use]
+    pub fn cluster(name: impl Into<String>) -> Self {
+        Self { namespace: String::new(), name: name.into() }
+    }
+
     fn named(metadata: &ObjectMeta) -> Self {
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         Self { namespace: text(&metadata.namespace), name: text(&metadata.name) }

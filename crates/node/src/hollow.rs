@@ -20,6 +20,7 @@ use manager::queue::Queue;
 use manager::worker::{Next, work};
 use tokio::time::sleep;
 
+use crate::lease;
 use decide::{Plan, decide};
 
 /// How the nodes behave.
@@ -92,7 +93,7 @@ impl HollowNodes {
             }
         };
         let ready = self.stay_ready();
-        let leases = join_all(self.names.iter().map(|name| register::keep_lease(&self.client, name, &self.now)));
+        let leases = join_all(self.names.iter().map(|name| lease::keep(&self.client, name, &self.now)));
         let work = work("hollow-nodes", &self.queue, WORKERS, |key: Key| {
             let nodes = self.clone();
             async move { nodes.reconcile(&key).await }

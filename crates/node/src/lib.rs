@@ -1,4 +1,9 @@
-//! The kubelet's part for one machine. What is here so far is its simulation: hollow nodes, which take pods to Running and
+//! The kubelet's part for one machine: a real one, the agent, and its simulation, hollow nodes, which take pods to Running and
 //! to their end without running anything, thousands of them in one process.
 
+pub mod agent;
 pub mod hollow;
+mod lease;
+pub mod provisioner;
+pub mod runtime;
+pub mod shim;

@@ -3,22 +3,36 @@
 mod admission;
 mod apiserver;
 mod cluster;
+mod console;
+mod container_disk;
 mod controller_manager;
 mod crds;
+mod down;
 mod exec_guarded;
+mod get;
 mod hollow;
+mod lifecycle;
+mod network_setup;
 mod node;
 mod program;
 mod run;
 mod scheduler;
+mod shim;
+mod status;
+mod target;
+mod terminal;
+mod up;
 mod virt_controller;
 mod virt_handler;
 mod virt_launcher;
+mod virt_probe;
 mod workbench;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use lifecycle::Verb;
 use tracing::level_filters::LevelFilter;
 
 /// Runs virtual machines through the Kubernetes API.
@@ -34,7 +48,18 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    Up(Box<up::Arguments>),
+    Down(down::Arguments),
+    Status(status::Arguments),
     Run(run::Arguments),
+    Get(get::Arguments),
+    /// Start a VM, as its run strategy allows.
+    Start(lifecycle::Arguments),
+    /// Stop a VM.
+    Stop(lifecycle::Arguments),
+    /// Stop a VM and start it again.
+    Restart(lifecycle::Arguments),
+    Console(console::Arguments),
     Apiserver(apiserver::Arguments),
     ControllerManager(Box<controller_manager::Arguments>),
     Node(node::Arguments),
@@ -43,15 +68,33 @@ enum Command {
     VirtHandler(virt_handler::Arguments),
     VirtLauncher(virt_launcher::Arguments),
     Crds(crds::Arguments),
+    VirtProbe(virt_probe::Arguments),
     #[command(hide = true)]
     ExecGuarded(exec_guarded::Arguments),
+    #[command(hide = true)]
+    Shim(shim::Arguments),
+    #[command(hide = true)]
+    ContainerDisk(container_disk::Arguments),
+    /// Enter a pod's network namespace and set it up.
+    #[command(hide = true)]
+    NetworkSetup,
 }
 
 fn main() -> ExitCode {
-    let Arguments { log_level, command } = Arguments::parse();
+    let Arguments { log_level, command } = Arguments::parse_from(words(std::env::args_os()));
     tracing_subscriber::fmt().with_max_level(log_level).with_writer(std::io::stderr).without_time().init();
     let result = match command {
+        Command::Up(arguments) => up::run(*arguments, &mut std::io::stdout()),
+        Command::Down(arguments) => down::run(&arguments, &mut std::io::stdout()),
+        Command::Status(arguments) => status::run(&arguments, &mut std::io::stdout()),
+        Command::Shim(arguments) => shim::run(&arguments),
+        Command::ContainerDisk(arguments) => container_disk::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Get(arguments) => get::run(&arguments, &mut std::io::stdout()),
+        Command::Start(arguments) => lifecycle::run(&arguments, Verb::Start, &mut std::io::stdout()),
+        Command::Stop(arguments) => lifecycle::run(&arguments, Verb::Stop, &mut std::io::stdout()),
+        Command::Restart(arguments) => lifecycle::run(&arguments, Verb::Restart, &mut std::io::stdout()),
+        Command::Console(arguments) => console::run(&arguments),
         Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
         Command::ControllerManager(arguments) => controller_manager::run(*arguments),
         Command::Node(arguments) => node::run(arguments),
@@ -59,6 +102,8 @@ fn main() -> ExitCode {
         Command::VirtController(arguments) => virt_controller::run(arguments),
         Command::VirtHandler(arguments) => virt_handler::run(arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments),
+        Command::VirtProbe(arguments) => virt_probe::run(arguments),
+        Command::NetworkSetup => network_setup::run(),
         Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),
     };
@@ -66,6 +111,18 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(&error),
     }
+}
+
+/// The words of the command line. A copy of this program that is called by the name of a subcommand is that one: images of
+/// container disks run it so.
+fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    const CONTAINER_DISK: &str = "container-disk";
+    let mut words: Vec<OsString> = given.into_iter().collect();
+    let is_copy = |word: &OsString| std::path::Path::new(word).file_name().is_some_and(|name| name == CONTAINER_DISK);
+    if words.first().is_some_and(is_copy) {
+        words.insert(1, CONTAINER_DISK.into());
+    }
+    words
 }
 
 /// Prints the chain of causes once, on one line.
@@ -78,6 +135,13 @@ fn report(error: &anyhow::Error) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+
+    #[test]
+    fn a_copy_by_another_name_is_that_subcommand() {
+        let words = |given: &[&str]| super::words(given.iter().map(Into::into));
+        assert_eq!(words(&["/usr/bin/container-disk", "--no-op"]), ["/usr/bin/container-disk", "container-disk", "--no-op"]);
+        assert_eq!(words(&["/usr/bin/orlop", "up"]), ["/usr/bin/orlop", "up"]);
+    }
 
     #[test]
     fn flags_do_not_collide() {

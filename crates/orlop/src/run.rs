@@ -3,7 +3,6 @@
 mod defaults;
 mod folder;
 mod progress;
-mod terminal;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use virt_launcher::domain::End;
 use virt_launcher::driver::{Handle, StartError};
 use virt_launcher::machine::Request;
 
+use crate::terminal::{self, Signals, Terminal};
 use crate::workbench::{self, Port};
 
 /// Boot a VirtualMachineInstance in the foreground on this machine, without a cluster.
@@ -77,11 +77,11 @@ fn read(manifest: &Path) -> anyhow::Result<VirtualMachineInstance> {
 async fn attend(handle: &Handle, folder: &Path, grace: Duration) -> anyhow::Result<End> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let _terminal = terminal::Terminal::take()?;
+    let _terminal = Terminal::take(Signals::Ours)?;
     let mut out = std::io::stdout();
     let console = async {
         if let Ok(serial) = UnixStream::connect(folder.join(SERIAL_SOCKET)).await {
-            terminal::attach(serial, &mut out).await?;
+            terminal::attach(serial, &mut out, Signals::Ours).await?;
         }
         anyhow::Ok(())
     };

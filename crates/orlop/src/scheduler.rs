@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 }
 
 /// A program of one: the scheduler, which takes its own name as its setting.
-const DESCRIPTORS: &[Descriptor<String>] = &[Descriptor::new("scheduler", &[], |context, name| {
+pub(crate) const DESCRIPTORS: &[Descriptor<String>] = &[Descriptor::new("scheduler", &[], |context, name| {
     let scheduler = Scheduler::new(context, name);
     Ok(Started::new(scheduler.run()))
 })];

@@ -1,41 +1,85 @@
 //! `orlop virt-launcher`: one VM, steered over a socket by its node's agent.
 
+mod console;
+mod network;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use hypervisor::accelerator::Accelerator;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
+use virt_launcher::boot::Workbench;
+use virt_launcher::reaper;
 use virt_launcher::rpc;
-use virt_launcher::server::Service;
-use virt_launcher::{notify, reaper};
+use virt_launcher::server::{Attach, Service};
 
-use crate::workbench::{self, Port};
+use crate::workbench::{self, Place, Port};
 
 /// How long the launcher stays after its guest has ended on a SIGTERM, for the node's agent to fetch how.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Run one VM, as virt-handler says over a socket.
 #[derive(clap::Args)]
+#[group(id = "virt_launcher")]
 pub(crate) struct Arguments {
     /// The socket to serve on; it appears when the launcher is ready.
     #[arg(long, value_name = "PATH", env = "ORLOP_LAUNCHER_SOCKET")]
     socket: PathBuf,
-    /// The socket where the node's agent listens for events.
-    #[arg(long, value_name = "PATH", env = "ORLOP_NOTIFY_SOCKET")]
-    notify_socket: Option<PathBuf>,
-    /// The UID of the instance, for the events.
-    #[arg(long, default_value = "", env = "ORLOP_INSTANCE_UID")]
-    uid: String,
-    /// A folder for the guest's sockets and disks; it is created, and emptied by whoever removes the pod.
+    /// The socket where virt-handler hands over the pod's network; without it the guest has QEMU's own network.
+    #[arg(long, value_name = "PATH", env = "ORLOP_NETWORK_SOCKET")]
+    network_socket: Option<PathBuf>,
+    #[command(flatten)]
+    instance: Instance,
+    /// A folder for the guest's sockets; it is created, and emptied by whoever removes the pod.
     #[arg(long, value_name = "FOLDER", env = "ORLOP_RUNTIME_DIR")]
     runtime_dir: PathBuf,
+    /// A folder for disks that go with the guest; by default the one of its sockets.
+    #[arg(long, value_name = "FOLDER", env = "ORLOP_EPHEMERAL_DISK_DIR")]
+    ephemeral_disk_dir: Option<PathBuf>,
+    /// How long after a SIGTERM a guest that does not power off is killed, and how it ended is told.
+    #[arg(long, value_name = "SECONDS", default_value_t = 45, env = "ORLOP_GRACE_PERIOD_SECONDS")]
+    grace_period_seconds: u64,
+    /// The mounted image with a container disk, or the disk in it: VOLUME=PATH.
+    #[arg(long = "container-disk", value_name = "VOLUME=PATH", env = "ORLOP_CONTAINER_DISK", value_delimiter = ',')]
+    container_disks: Vec<Place>,
+    /// The folder of a host disk: VOLUME=PATH.
+    #[arg(long = "host-disk", value_name = "VOLUME=PATH", env = "ORLOP_HOST_DISK", value_delimiter = ',')]
+    host_disks: Vec<Place>,
+    /// The mounted image with the guest's kernel.
+    #[arg(long, value_name = "FOLDER", env = "ORLOP_KERNEL_BOOT")]
+    kernel_boot: Option<PathBuf>,
+    /// The folder of EFI firmware, if it is not where distributions keep it.
+    #[arg(long, value_name = "FOLDER", env = "ORLOP_OVMF_PATH")]
+    ovmf_path: Option<PathBuf>,
+    /// Emulation is expected here: nothing to warn about.
+    #[arg(long, env = "ORLOP_USE_EMULATION")]
+    use_emulation: bool,
+    /// Copy what the guest writes to its serial console to standard output.
+    #[arg(long, env = "ORLOP_LOG_SERIAL_CONSOLE")]
+    log_serial_console: bool,
     /// Forward a port of this machine into the guest: HOST:GUEST or ADDRESS:HOST:GUEST.
     #[arg(short = 'p', long = "port", value_name = "FORWARD", env = "ORLOP_PORT", value_delimiter = ',')]
     ports: Vec<Port>,
     #[command(flatten)]
     workbench: workbench::Arguments,
+}
+
+/// Which instance this launcher is for.
+#[derive(clap::Args)]
+#[group(id = "instance")]
+struct Instance {
+    /// Its name, for the log.
+    #[arg(long, default_value = "", env = "ORLOP_INSTANCE_NAME")]
+    name: String,
+    /// Its namespace, for the log.
+    #[arg(long, default_value = "", env = "ORLOP_INSTANCE_NAMESPACE")]
+    namespace: String,
+    /// Its UID; another one is refused.
+    #[arg(long, env = "ORLOP_INSTANCE_UID")]
+    uid: Option<String>,
 }
 
 /// Runs on one thread, which lives as long as the process: QEMU is killed with the thread that started it.
@@ -45,30 +89,62 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 async fn serve(arguments: Arguments) -> anyhow::Result<()> {
-    let Arguments { socket, notify_socket, uid, runtime_dir, ports, workbench } = arguments;
-    std::fs::create_dir_all(&runtime_dir).with_context(|| format!("create {}", runtime_dir.display()))?;
-    owner_only(&runtime_dir, 0o700)?;
-    let workbench = workbench.build(&runtime_dir, Box::new(())).await?;
-    let service = Service::new(workbench, Box::new(move |vmi| workbench::user_network(vmi, &ports)));
+    let grace = Duration::from_secs(arguments.grace_period_seconds);
+    let workbench = prepare(&arguments).await?;
+    let Arguments { socket, network_socket, instance, log_serial_console, ports, .. } = arguments;
+    let Instance { name, namespace, uid } = instance;
+    let console = if log_serial_console { Some(console::Copy::prepare(&workbench.folder)?) } else { None };
+    let network: Box<Attach> = match network_socket {
+        Some(path) => network::from_pod(&path)?,
+        None => Box::new(move |vmi| Ok(workbench::user_network(vmi, &ports))),
+    };
+    // Without somebody who reads it, a log would only fill the disk.
+    let logs = console.is_some();
+    let attach: Box<Attach> = Box::new(move |vmi| {
+        vmi.spec.domain.devices.log_serial_console = Some(logs);
+        network(vmi)
+    });
+    let service = Service::new(workbench, uid, attach);
     tokio::spawn(async {
         if let Err(error) = reaper::bury_orphans().await {
             tracing::warn!(%error, "orphans stay unburied");
         }
     });
-    if let Some(notify_socket) = notify_socket {
-        tokio::spawn(notify::notify(notify_socket, uid, service.domain()));
-    }
     let listener = listen(&socket)?;
+    tracing::info!(namespace, name, "ready");
     let serving = service.clone().serve(listener);
-    let terminated = terminated(service);
+    let terminated = terminated(service, grace);
     tokio::select! {
         biased;
         // Deleted by the node's agent, which is the usual end; or told to end by the node.
         served = serving => served.context("serve")?,
         stopped = terminated => stopped?,
     }
+    if let Some(console) = console {
+        console.finish().await;
+    }
     let _ = std::fs::remove_file(&socket);
     Ok(())
+}
+
+/// Makes the guest's folders, and looks for everything that it needs.
+async fn prepare(arguments: &Arguments) -> anyhow::Result<Workbench> {
+    let folder = &arguments.runtime_dir;
+    std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    owner_only(folder, 0o700)?;
+    let mut workbench = arguments.workbench.build(folder, Box::new(())).await?;
+    if workbench.accelerator == Accelerator::Tcg && !arguments.use_emulation {
+        tracing::warn!("KVM does not work here: the guest is emulated, and slow");
+    }
+    if let Some(disks) = &arguments.ephemeral_disk_dir {
+        std::fs::create_dir_all(disks).with_context(|| format!("create {}", disks.display()))?;
+        workbench.disks.clone_from(disks);
+    }
+    workbench.firmware.clone_from(&arguments.ovmf_path);
+    workbench.places.container_disks = Place::collect(&arguments.container_disks);
+    workbench.places.host_disks = Place::collect(&arguments.host_disks);
+    workbench.places.kernel.clone_from(&arguments.kernel_boot);
+    Ok(workbench)
 }
 
 /// A socket that has its name only when it accepts: who finds it can connect.
@@ -87,7 +163,7 @@ fn owner_only(path: &Path, mode: u32) -> anyhow::Result<()> {
 }
 
 /// SIGTERM shuts the guest down; when it has ended, the launcher may.
-async fn terminated(service: Service) -> anyhow::Result<()> {
+async fn terminated(service: Service, grace: Duration) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     terminate.recv().await;
     if !service.shut_down().await {
@@ -96,7 +172,11 @@ async fn terminated(service: Service) -> anyhow::Result<()> {
     let ended =
         |domain: &Option<rpc::Domain>| domain.as_ref().is_some_and(|domain| domain.state() == rpc::State::Ended);
     // The sender is in the service and outlives this.
-    let _ = service.domain().wait_for(ended).await;
+    let mut domain = service.domain();
+    if tokio::time::timeout(grace, domain.wait_for(ended)).await.is_err() {
+        service.kill_now().await;
+        let _ = domain.wait_for(ended).await;
+    }
     tokio::time::sleep(FAREWELL).await;
     Ok(())
 }

@@ -15,7 +15,7 @@ use storage::pull::{Limits, Progress, Registries};
 use virt_launcher::boot::Workbench;
 use virt_launcher::volumes::Places;
 
-use place::Place;
+pub(crate) use place::Place;
 pub(crate) use port::Port;
 
 #[derive(clap::Args)]
@@ -54,10 +54,13 @@ impl Arguments {
             qemu,
             accelerator,
             folder: folder.to_owned(),
+            disks: folder.to_owned(),
+            firmware: None,
             places: Places {
                 claims: Place::collect(claims),
                 secrets: Place::collect(secrets),
                 config_maps: Place::collect(config_maps),
+                ..Places::default()
             },
             cache: Cache::open(&cache_dir.join("images"), Limits::default()).context("open the image cache")?,
             registries: registries(insecure_registries)?,
@@ -92,7 +95,7 @@ fn default_cache() -> Option<PathBuf> {
     Some(std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?.join("orlop"))
 }
 
-fn registries(insecure: &[String]) -> anyhow::Result<Registries> {
+pub(crate) fn registries(insecure: &[String]) -> anyhow::Result<Registries> {
     let mut registries = Registries::default();
     for host in insecure {
         registries.set_insecure(host).with_context(|| format!("--insecure-registry {host}"))?;

@@ -6,7 +6,6 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,15 +15,13 @@ use hyper_util::rt::TokioIo;
 use hypervisor::arguments::{AGENT_SOCKET, MONITOR_SOCKET, SERIAL_SOCKET, VNC_SOCKET};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
-use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Channel, Endpoint, Server};
-use tonic::{Request, Response, Status, Streaming};
+use tonic::Streaming;
+use tonic::transport::{Channel, Endpoint};
 use virt_launcher::rpc::launcher_client::LauncherClient;
-use virt_launcher::rpc::notify_server::{Notify, NotifyServer};
-use virt_launcher::rpc::{self, Empty, End, Event, ExecRequest, FreezeRequest, ShutdownRequest, State, SyncRequest};
+use virt_launcher::rpc::{self, Empty, End, ExecRequest, FreezeRequest, ShutdownRequest, State, SyncRequest};
 
 use support::{instance, orlop, qemus};
 
@@ -34,43 +31,26 @@ const READY: &str = "until ps | grep -q '[g]etty'; do sleep 0.2; done";
 /// A launcher under test, and the agent it reports to.
 struct Launcher {
     client: LauncherClient<Channel>,
-    events: watch::Receiver<Vec<Event>>,
+    events: watch::Receiver<Vec<rpc::Domain>>,
     process: Child,
     folder: TempDir,
-}
-
-/// The agent's side: keeps every event in order.
-struct Agent(Arc<watch::Sender<Vec<Event>>>);
-
-#[tonic::async_trait]
-impl Notify for Agent {
-    async fn events(&self, request: Request<Streaming<Event>>) -> Result<Response<Empty>, Status> {
-        let mut stream = request.into_inner();
-        while let Some(event) = stream.next().await {
-            let event = event?;
-            self.0.send_modify(|events| events.push(event));
-        }
-        Ok(Response::new(Empty {}))
-    }
 }
 
 impl Launcher {
     async fn start(name: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let events = listen(folder.path().join("notify"))?;
         let process = orlop()
             .arg("virt-launcher")
             .arg("--socket")
             .arg(folder.path().join("socket"))
-            .arg("--notify-socket")
-            .arg(folder.path().join("notify"))
+            .args(["--uid", &format!("uid-of-{name}")])
             .arg("--runtime-dir")
             .arg(folder.path().join("run"))
-            .args(["--uid", &format!("uid-of-{name}")])
             .stdin(Stdio::null())
             .spawn()
             .context("start the launcher")?;
-        let client = LauncherClient::new(connect(folder.path().join("socket")).await?);
+        let mut client = LauncherClient::new(connect(folder.path().join("socket")).await?);
+        let events = follow(client.watch(Empty {}).await?.into_inner());
         Ok(Self { client, events, process, folder })
     }
 
@@ -82,8 +62,7 @@ impl Launcher {
 
     /// Waits for an event of which this is true.
     async fn reaches(&mut self, reached: impl Fn(&rpc::Domain) -> bool) -> Result<rpc::Domain> {
-        let found =
-            |events: &[Event]| events.iter().filter_map(|event| event.domain.clone()).rfind(|domain| reached(domain));
+        let found = |events: &[rpc::Domain]| events.iter().rfind(|domain| reached(domain)).cloned();
         let mut events = self.events.clone();
         let waiting = events.wait_for(|events| found(events).is_some());
         match tokio::time::timeout(PATIENCE, waiting).await {
@@ -105,12 +84,15 @@ impl Drop for Launcher {
     }
 }
 
-fn listen(socket: PathBuf) -> Result<watch::Receiver<Vec<Event>>> {
-    let events = Arc::new(watch::Sender::new(Vec::new()));
-    let receiver = events.subscribe();
-    let incoming = UnixListenerStream::new(UnixListener::bind(socket)?);
-    tokio::spawn(Server::builder().add_service(NotifyServer::new(Agent(events))).serve_with_incoming(incoming));
-    Ok(receiver)
+/// Keeps every state in order.
+fn follow(mut stream: Streaming<rpc::Domain>) -> watch::Receiver<Vec<rpc::Domain>> {
+    let (sender, events) = watch::channel(Vec::new());
+    tokio::spawn(async move {
+        while let Some(Ok(domain)) = stream.next().await {
+            sender.send_modify(|events| events.push(domain));
+        }
+    });
+    events
 }
 
 /// The socket has its name when it accepts.
@@ -223,11 +205,10 @@ fn sockets_are_private(run: &std::path::Path) -> Result<()> {
 }
 
 /// Every state is newer than the one before, whatever was skipped.
-fn sequences_grow(events: &[Event]) -> Result<()> {
-    let sequences: Vec<u64> =
-        events.iter().filter_map(|event| event.domain.as_ref()).map(|domain| domain.sequence).collect();
+fn sequences_grow(events: &[rpc::Domain]) -> Result<()> {
+    let sequences: Vec<u64> = events.iter().map(|domain| domain.sequence).collect();
     ensure!(sequences.is_sorted(), "{sequences:?}");
-    ensure!(events.iter().all(|event| event.instance_uid == "uid-of-asked"));
+    ensure!(events.first().is_some_and(|domain| domain.state() == State::Absent), "{events:?}");
     Ok(())
 }
 

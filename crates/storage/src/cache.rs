@@ -18,8 +18,8 @@
 //! The folder is on a local file system, and only Orlop writes there. Who may start a VM with an image that is in the
 //! cache already is not asked again: with a policy other than [`PullPolicy::Always`] no registry checks credentials.
 
-mod folder;
-mod lock;
+pub(crate) mod folder;
+pub(crate) mod lock;
 mod record;
 
 use std::fs::File;

@@ -4,12 +4,14 @@
 //!  registry, OCI layout ── pull ──> cache ──> CachedFile (read-only) ── qcow2::create_overlay ──> the VM's disk
 //!                          digests            one copy per image
 //!
+//!                       └──> images ──> Image: an unpacked root and its configuration
+//!
 //!  user data, Secret, ConfigMap ── cloud_init ── iso ──> a small CD image, 0600
 //!  PVC, hostDisk, emptyDisk ────── disk ───────────────> a raw file or a block device
 //! ```
 //!
 //! - Reads: registries over HTTPS, OCI layout folders, files and block devices that the caller names.
-//! - Owns: the folder of the [`cache`], and the files that the caller asked it to create.
+//! - Owns: the folders of the [`cache`] and of [`images`], and the files that the caller asked it to create.
 //! - Emits: [`pull::Progress`].
 //!
 //! # Guarantees
@@ -25,6 +27,8 @@ pub mod cache;
 pub mod cloud_init;
 pub mod disk;
 pub mod image;
+pub mod images;
 pub mod iso;
+pub mod mounted;
 pub mod pull;
 pub mod qcow2;

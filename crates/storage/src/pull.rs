@@ -11,7 +11,8 @@
 //! - [`Image::fetch`] succeeds only if every blob it read had the length and the digest that the manifest names, and
 //!   the manifest the digest that the reference names, if it names one. Until then the target is the caller's secret:
 //!   it is for the caller to make it visible afterwards, as [`crate::cache`] does.
-//! - An image is hostile until proven otherwise. It is never unpacked: names in it are compared, not followed.
+//! - An image is hostile until proven otherwise. For a disk it is not unpacked: names in it are compared, not
+//!   followed. [`Image::unpack`] follows them within the folder it is given, and never out of it.
 //! - Memory stays small whatever the image: layers are streamed, and everything else is bounded.
 
 mod digest;
@@ -22,13 +23,16 @@ mod registries;
 mod registry;
 mod tar;
 mod transfer;
+mod tree;
 
 use std::fs::File;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::image::{Reference, Version};
 use crate::qcow2::{self, Format};
+
+pub(crate) use tree::remove;
 
 pub use digest::{Digest, DigestError};
 pub use layer::UnpackError;
@@ -38,8 +42,10 @@ pub use registry::RegistryError;
 
 use layer::Search;
 use layout::Layout;
-use manifest::{Manifest, Parsed};
+use manifest::{Descriptor, Manifest, Parsed};
 use registry::Session;
+use transfer::{Blob, Target};
+use tree::Tree;
 
 /// How much an image may cost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -281,16 +287,11 @@ impl Image {
         let failed = |source| unpack(UnpackError::Write(source));
         let target_of_search = target.try_clone().map_err(failed)?;
         let mut search = Search::new(wanted, limits, target_of_search).map_err(unpack)?;
-        let total = self.manifest.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add);
+        let total = self.stored_bytes();
         let mut done = 0;
         // The topmost first: what is found there is what counts, and lower layers need not even be asked for.
         for layer in self.manifest.layers.iter().rev() {
-            let blob = match &self.source {
-                Source::Registry(sessions) => registry::blob(sessions, &self.reference, layer.digest).await?,
-                Source::Layout(layout) => layout.blob(layer.digest).await?,
-            };
-            let report = |bytes: u64| progress.update(&self.reference, done + bytes, total);
-            search = transfer::layer(blob, layer, search, &self.reference, &report).await?;
+            search = self.layer(layer, search, done, progress).await?;
             done += layer.size;
             if search.is_over() {
                 break;
@@ -304,6 +305,69 @@ impl Image {
         }
     }
 
+    /// The bytes of all layers, as they are stored.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.manifest.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add)
+    }
+
+    /// The image's configuration, and its digest, which is the image's ID.
+    ///
+    /// # Errors
+    /// When the image has none, or it does not arrive whole.
+    pub async fn config(&self) -> Result<(Digest, Vec<u8>), PullError> {
+        let refused = |source| PullError::Manifest { image: self.reference.to_string(), source };
+        let descriptor = self.manifest.config.as_ref().ok_or_else(|| refused(ManifestError::Config))?;
+        let blob = self.blob(descriptor.digest).await?;
+        let bytes = transfer::bytes(blob, descriptor, &self.reference).await?;
+        Ok((descriptor.digest, bytes))
+    }
+
+    /// Unpacks all layers into a folder, which must be empty and known to nobody else yet, and says how many bytes
+    /// its files have. `work` is another such folder beside it. What `hold` is stays as long as a thread may write
+    /// there, which may be longer than the call if that is cancelled.
+    ///
+    /// # Errors
+    /// When the image is hostile, does not arrive whole, or there is no room for it. The folder is of no use then.
+    pub async fn unpack(
+        &self,
+        limits: &Limits,
+        folder: &Path,
+        work: &Path,
+        hold: impl Send + 'static,
+        progress: &dyn Progress,
+    ) -> Result<u64, PullError> {
+        let unpack = |source| PullError::Unpack { image: self.reference.to_string(), source };
+        let mut tree = Tree::new(folder, work, limits, hold).map_err(unpack)?;
+        let mut done = 0;
+        // The lowest first: each changes what is there.
+        for layer in &self.manifest.layers {
+            tree = self.layer(layer, tree, done, progress).await?;
+            done += layer.size;
+        }
+        Ok(tree.bytes())
+    }
+
+    async fn layer<T: Target>(
+        &self,
+        layer: &Descriptor,
+        target: T,
+        done: u64,
+        progress: &dyn Progress,
+    ) -> Result<T, PullError> {
+        let total = self.stored_bytes();
+        let blob = self.blob(layer.digest).await?;
+        let report = |bytes: u64| progress.update(&self.reference, done + bytes, total);
+        transfer::layer(blob, layer, target, &self.reference, &report).await
+    }
+
+    async fn blob(&self, digest: Digest) -> Result<Blob, PullError> {
+        match &self.source {
+            Source::Registry(sessions) => registry::blob(sessions, &self.reference, digest).await,
+            Source::Layout(layout) => layout.blob(digest).await,
+        }
+    }
+
     /// A qcow2 that refers to other files would show the host's files to the guest.
     fn inspect(&self, target: &File, bytes: u64, limits: &Limits) -> Result<Pulled, PullError> {
         let info = match qcow2::inspect(target) {
@@ -311,19 +375,26 @@ impl Image {
             Err(qcow2::Qcow2Error::Magic) => return Ok(Pulled { format: Format::Raw, virtual_size: bytes, bytes }),
             Err(source) => return Err(PullError::Inspect { image: self.reference.to_string(), source }),
         };
-        let reason = if info.backing_file.is_some() {
-            "it has a backing file".to_owned()
-        } else if info.data_file {
-            "its data is in another file".to_owned()
-        } else if info.encrypted {
-            "it is encrypted".to_owned()
-        } else if info.corrupt {
-            "it is marked as corrupt".to_owned()
-        } else if info.virtual_size == 0 || info.virtual_size > limits.max_virtual_size {
-            format!("its virtual size is {} bytes; the limit is {}", info.virtual_size, limits.max_virtual_size)
-        } else {
-            return Ok(Pulled { format: Format::Qcow2, virtual_size: info.virtual_size, bytes });
-        };
-        Err(PullError::Refused { image: self.reference.to_string(), reason })
+        match objection(&info, limits) {
+            None => Ok(Pulled { format: Format::Qcow2, virtual_size: info.virtual_size, bytes }),
+            Some(reason) => Err(PullError::Refused { image: self.reference.to_string(), reason }),
+        }
+    }
+}
+
+/// Why a qcow2 image that somebody else made must not be opened, if so.
+pub(crate) fn objection(info: &qcow2::Info, limits: &Limits) -> Option<String> {
+    if info.backing_file.is_some() {
+        Some("it has a backing file".to_owned())
+    } else if info.data_file {
+        Some("its data is in another file".to_owned())
+    } else if info.encrypted {
+        Some("it is encrypted".to_owned())
+    } else if info.corrupt {
+        Some("it is marked as corrupt".to_owned())
+    } else if info.virtual_size == 0 || info.virtual_size > limits.max_virtual_size {
+        Some(format!("its virtual size is {} bytes; the limit is {}", info.virtual_size, limits.max_virtual_size))
+    } else {
+        None
     }
 }

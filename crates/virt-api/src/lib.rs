@@ -13,6 +13,7 @@ mod denial;
 mod instancetype;
 mod kind;
 mod kubevirt;
+pub mod lifecycle;
 mod names;
 mod object;
 mod request;

@@ -1,4 +1,38 @@
-//! The node's controller of virtual machines. What is here so far is its simulation: hollow handlers, which take instances to
-//! Running and to their end without running anything, thousands of them in one process.
+//! The node's controller of virtual machines: takes instances from `Scheduled` to `Running` and to their end.
+//!
+//! ```text
+//! VMI of this node ─┐
+//! launchers ────────┼─> observe ──> decide ──> act: network, launcher ──> one write of the VMI
+//! records on disk ──┘
+//! kubelet <── device plugins    node <── labels, heartbeat
+//! ```
+//! Watches: VirtualMachineInstance of this node, its Node, KubeVirt; launchers, over their sockets. Owns: the phase of an
+//! instance from `Scheduled` on, the guest's network in the launcher's namespace, mounts of container disks, labels and
+//! heartbeat of the node. Emits: one write per change of an instance, a heartbeat each minute, events.
+//!
+//! [`hollow`] is its simulation: it takes instances to Running and to their end without running anything, thousands of them
+//! in one process.
 
+pub mod container_disk;
+mod container_disks;
+mod decide;
+mod devices;
+mod folders;
+mod handler;
 pub mod hollow;
+mod isolation;
+mod labels;
+mod launchers;
+pub mod networks;
+mod node;
+mod ownership;
+mod records;
+mod status;
+
+pub use handler::{Handler, Settings};
+
+/// An error and all that caused it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(error.source(), |&cause| cause.source())
+        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}

@@ -17,12 +17,10 @@ use crate::volumes::{self, Places, Prepared, VolumeError, Workshop};
 
 /// How long a guest may take to power off when its instance does not say.
 const GRACE: Duration = Duration::from_secs(30);
+/// Where distributions keep EFI firmware.
+const FIRMWARE_FOLDERS: &[&str] = &["/usr/share/OVMF", "/usr/share/edk2/ovmf"];
 /// EFI firmware and the template of its variables, by the names distributions give them.
-const FIRMWARE: &[(&str, &str)] = &[
-    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
-    ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
-    ("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
-];
+const FIRMWARE: &[(&str, &str)] = &[("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"), ("OVMF_CODE.fd", "OVMF_VARS.fd")];
 
 /// What a launcher has to work with.
 pub struct Workbench {
@@ -32,8 +30,12 @@ pub struct Workbench {
     pub qemu: PathBuf,
     /// What runs the guest's instructions.
     pub accelerator: Accelerator,
-    /// The guest's own folder.
+    /// The guest's own folder, for its sockets and state.
     pub folder: PathBuf,
+    /// Where disks are made that go with the guest.
+    pub disks: PathBuf,
+    /// The folder of EFI firmware, if it is not where distributions keep it.
+    pub firmware: Option<PathBuf>,
     /// Where claims, secrets and config maps are.
     pub places: Places,
     /// Images that are here already.
@@ -65,10 +67,10 @@ pub enum BootError {
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// The firmware's variables could not be copied.
-    #[error("copy {template}")]
+    #[error("copy {}", template.display())]
     Firmware {
         /// From here.
-        template: &'static str,
+        template: PathBuf,
         /// Why not.
         source: std::io::Error,
     },
@@ -90,8 +92,8 @@ pub async fn boot(
     interfaces: BTreeMap<String, Attachment>,
     workbench: &Workbench,
 ) -> Result<Guest, BootError> {
-    let Workbench { this, qemu, accelerator, folder, places, cache, registries, progress } = workbench;
-    let workshop = Workshop { folder, places, cache, registries, progress: progress.as_ref() };
+    let Workbench { this, qemu, accelerator, folder, disks, firmware, places, cache, registries, progress } = workbench;
+    let workshop = Workshop { folder: disks, places, cache, registries, progress: progress.as_ref() };
     let prepared = volumes::prepare(vmi, &workshop).await?;
     let resources = Resources {
         accelerator: *accelerator,
@@ -99,7 +101,7 @@ pub async fn boot(
         volumes: prepared.volumes.clone(),
         interfaces,
         kernel: prepared.kernel.clone(),
-        efi: efi(vmi, folder)?,
+        efi: efi(vmi, folder, firmware.as_deref())?,
     };
     let line = arguments::command_line(vmi, &resources).map_err(BootError::Refused)?;
     let paused = vmi.spec.start_strategy == Some(StartStrategy::Paused);
@@ -110,15 +112,17 @@ pub async fn boot(
 }
 
 /// The firmware of this machine, with variables of the guest's own. None is found out later, by the field that asks.
-fn efi(vmi: &VirtualMachineInstance, folder: &Path) -> Result<Option<Efi>, BootError> {
+fn efi(vmi: &VirtualMachineInstance, folder: &Path, firmware: Option<&Path>) -> Result<Option<Efi>, BootError> {
     let bootloader = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref());
     if bootloader.is_none_or(|bootloader| bootloader.efi.is_none()) {
         return Ok(None);
     }
-    let Some((code, template)) = FIRMWARE.iter().find(|(code, _)| Path::new(code).exists()) else {
-        return Ok(None);
-    };
+    let usual = || FIRMWARE_FOLDERS.iter().map(Path::new).collect();
+    let folders: Vec<&Path> = firmware.map_or_else(usual, |folder| vec![folder]);
+    let candidates =
+        folders.iter().flat_map(|from| FIRMWARE.iter().map(|(code, vars)| (from.join(code), from.join(vars))));
+    let Some((code, template)) = candidates.into_iter().find(|(code, _)| code.exists()) else { return Ok(None) };
     let variables = folder.join("efi-variables.fd");
-    std::fs::copy(template, &variables).map_err(|source| BootError::Firmware { template, source })?;
-    Ok(Some(Efi { code: code.into(), variables }))
+    std::fs::copy(&template, &variables).map_err(|source| BootError::Firmware { template, source })?;
+    Ok(Some(Efi { code, variables }))
 }

@@ -14,7 +14,6 @@ pub mod domain;
 pub mod driver;
 pub mod guest;
 pub mod machine;
-pub mod notify;
 mod out_of_memory;
 pub mod reaper;
 pub mod rpc;

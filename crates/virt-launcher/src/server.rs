@@ -8,8 +8,8 @@ use std::time::Duration;
 use api::vmi::VirtualMachineInstance;
 use hypervisor::resources::Attachment;
 use tokio::net::UnixListener;
-use tokio::sync::{Mutex, watch};
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio::sync::{Mutex, mpsc, watch};
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
 use crate::boot::{self, BootError, Guest, Workbench};
@@ -20,8 +20,9 @@ use crate::machine::Request as Wish;
 use crate::rpc::launcher_server::{Launcher, LauncherServer};
 use crate::rpc::{self, Empty};
 
-/// How an interface of an instance is attached; the caller knows the network.
-pub type Attach = dyn Fn(&VirtualMachineInstance) -> BTreeMap<String, Attachment> + Send + Sync;
+/// Makes the last preparations: tells how each interface is attached, which only the caller knows, and settles what the
+/// instance leaves open. What it cannot do yet, it says; the caller of `Sync` tries again.
+pub type Attach = dyn Fn(&mut VirtualMachineInstance) -> Result<BTreeMap<String, Attachment>, String> + Send + Sync;
 
 /// One VM's service.
 #[derive(Clone)]
@@ -31,6 +32,8 @@ pub struct Service {
 
 struct Inner {
     workbench: Workbench,
+    /// The only instance that this launcher runs, if it was told.
+    uid: Option<String>,
     attach: Box<Attach>,
     /// Held while the guest is started, so that two calls cannot start two.
     slot: Mutex<Slot>,
@@ -55,11 +58,12 @@ enum Slot {
 }
 
 impl Service {
-    /// A service without a guest yet.
+    /// A service without a guest yet; for the instance with this UID alone, if there is one.
     #[must_use]
-    pub fn new(workbench: Workbench, attach: Box<Attach>) -> Self {
+    pub fn new(workbench: Workbench, uid: Option<String>, attach: Box<Attach>) -> Self {
         let inner = Inner {
             workbench,
+            uid,
             attach,
             slot: Mutex::new(Slot::Empty),
             domain: watch::Sender::new(None),
@@ -98,6 +102,12 @@ impl Service {
         }
     }
 
+    /// Ends the guest now, if there is one.
+    pub async fn kill_now(&self) {
+        // It may have ended by itself meanwhile.
+        let _ = self.wish(Wish::Kill).await;
+    }
+
     async fn wish(&self, wish: Wish) -> Result<Response<rpc::Domain>, Status> {
         let handle = match &*self.inner.slot.lock().await {
             Slot::Taken { guest, .. } => guest.handle.clone(),
@@ -116,9 +126,15 @@ impl Service {
     }
 
     /// Starts the guest and follows it to its end.
-    async fn start(&self, uid: String, vmi: &VirtualMachineInstance, slot: &mut Slot) -> Result<rpc::Domain, Status> {
+    async fn start(
+        &self,
+        uid: String,
+        vmi: &mut VirtualMachineInstance,
+        slot: &mut Slot,
+    ) -> Result<rpc::Domain, Status> {
+        let interfaces = (self.inner.attach)(vmi).map_err(Status::failed_precondition)?;
         self.inner.domain.send_replace(Some(rpc::Domain { state: rpc::State::Starting.into(), ..Default::default() }));
-        match boot::boot(vmi, (self.inner.attach)(vmi), &self.inner.workbench).await {
+        match boot::boot(vmi, interfaces, &self.inner.workbench).await {
             Ok(guest) => {
                 let watched = guest.handle.domain();
                 let now = to_wire(&watched.borrow());
@@ -151,18 +167,42 @@ async fn follow(mut domain: watch::Receiver<Domain>, inner: Arc<Inner>) {
     }
 }
 
+/// Tells one reader every state until it hangs up or the launcher ends: a stream that stayed open would hold it up.
+async fn tell(
+    mut domain: watch::Receiver<Option<rpc::Domain>>,
+    mut deleted: watch::Receiver<bool>,
+    reader: mpsc::Sender<Result<rpc::Domain, Status>>,
+) {
+    loop {
+        let now = domain.borrow_and_update().clone().unwrap_or_else(absent);
+        if reader.send(Ok(now)).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            // A last change is told even if the end came with it.
+            changed = domain.changed() => if changed.is_err() { return },
+            _ = deleted.wait_for(|deleted| *deleted) => return,
+            () = reader.closed() => return,
+        }
+    }
+}
+
 #[tonic::async_trait]
 impl Launcher for Service {
     async fn sync(&self, request: Request<rpc::SyncRequest>) -> Result<Response<rpc::Domain>, Status> {
         let json = serde_json::from_slice(&request.into_inner().instance)
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let vmi = api::decode::object::<VirtualMachineInstance>(json)
+        let mut vmi = api::decode::object::<VirtualMachineInstance>(json)
             .map_err(|error| Status::invalid_argument(error.to_string()))?
             .object;
         let wanted = vmi.metadata.uid.clone().unwrap_or_default();
+        if self.inner.uid.as_ref().is_some_and(|own| *own != wanted) {
+            return Err(Status::already_exists("this launcher belongs to another instance"));
+        }
         let mut slot = self.inner.slot.lock().await;
         match &*slot {
-            Slot::Empty => self.start(wanted, &vmi, &mut slot).await.map(Response::new),
+            Slot::Empty => self.start(wanted, &mut vmi, &mut slot).await.map(Response::new),
             Slot::Taken { uid, .. } | Slot::Failed { uid, .. } if *uid != wanted => {
                 Err(Status::already_exists(format!("this launcher belongs to instance {uid}")))
             }
@@ -225,8 +265,16 @@ impl Launcher for Service {
     }
 
     async fn get_domain(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
-        let absent = || rpc::Domain { state: rpc::State::Absent.into(), ..Default::default() };
         Ok(Response::new(self.inner.domain.borrow().clone().unwrap_or_else(absent)))
+    }
+
+    type WatchStream = ReceiverStream<Result<rpc::Domain, Status>>;
+
+    async fn watch(&self, _: Request<Empty>) -> Result<Response<Self::WatchStream>, Status> {
+        // One message under way: while the reader is slow, newer states replace older ones.
+        let (messages, stream) = mpsc::channel(1);
+        tokio::spawn(tell(self.inner.domain.subscribe(), self.inner.deleted.subscribe(), messages));
+        Ok(Response::new(ReceiverStream::new(stream)))
     }
 
     async fn get_stats(&self, _: Request<Empty>) -> Result<Response<rpc::Stats>, Status> {
@@ -260,6 +308,10 @@ impl Launcher for Service {
         let png = self.questions().await?.screenshot(&folder).await.map_err(|error| guest_status(&error))?;
         Ok(Response::new(rpc::ScreenshotResponse { png }))
     }
+}
+
+fn absent() -> rpc::Domain {
+    rpc::Domain { state: rpc::State::Absent.into(), ..rpc::Domain::default() }
 }
 
 fn request_status(error: &RequestError) -> Status {

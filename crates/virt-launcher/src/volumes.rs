@@ -3,19 +3,20 @@
 //! What a claim, a secret or a config map is on this machine, the caller says: a pod mounts them, `orlop run` is told by
 //! flags. Everything that is made here is in the guest's own folder and goes with it.
 
+mod claims;
 mod cloud_init;
+mod images;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use api::vmi::VirtualMachineInstance;
-use api::volumes::{ContainerDiskSource, HostDisk, HostDiskType, PullPolicy, Volume};
+use api::volumes::Volume;
 use hypervisor::Refusal;
 use hypervisor::resources::{Base, Format, Kernel, Source, SourceKind};
 use rustix::fs::{Mode, OFlags};
-use storage::cache::{self, Cache, CachedFile};
-use storage::image::Reference;
-use storage::pull::{Progress, Registries, Wanted};
+use storage::cache::{Cache, CachedFile};
+use storage::pull::{Progress, Registries};
 use storage::{disk, qcow2};
 
 /// Where things that an instance names are on this machine.
@@ -27,11 +28,17 @@ pub struct Places {
     pub secrets: BTreeMap<String, PathBuf>,
     /// Folders with the files of config maps, by the map's name.
     pub config_maps: BTreeMap<String, PathBuf>,
+    /// Images with container disks that are mounted already, or the disks in them, by the volume's name.
+    pub container_disks: BTreeMap<String, PathBuf>,
+    /// Folders of host disks, by the volume's name; where there is none, the path is this machine's.
+    pub host_disks: BTreeMap<String, PathBuf>,
+    /// The mounted image with the guest's kernel.
+    pub kernel: Option<PathBuf>,
 }
 
 /// What preparing needs besides the instance.
 pub struct Workshop<'a> {
-    /// The guest's own folder.
+    /// Where disks are made that go with the guest.
     pub folder: &'a Path,
     /// Where claims, secrets and config maps are.
     pub places: &'a Places,
@@ -67,6 +74,14 @@ pub enum VolumeError {
         path: String,
         /// Why not.
         source: storage::cache::CacheError,
+    },
+    /// A mounted image has no such disk.
+    #[error("{path}")]
+    Mounted {
+        /// The field that names it.
+        path: String,
+        /// Why not.
+        source: storage::mounted::MountedError,
     },
     /// A reference makes no sense.
     #[error("{path}")]
@@ -131,19 +146,7 @@ pub async fn prepare(vmi: &VirtualMachineInstance, workshop: &Workshop<'_>) -> R
     }
     let kernel_boot = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
     if let Some(container) = kernel_boot.and_then(|boot| boot.container.as_ref()) {
-        let path = "spec.domain.firmware.kernelBoot.container";
-        let mut fetch = async |file: Option<&String>| -> Result<Option<PathBuf>, VolumeError> {
-            let Some(file) = file else { return Ok(None) };
-            let policy = policy(container.image_pull_policy.as_ref());
-            let wanted = Wanted::File(file.clone());
-            let cached = fetch_image(path, &container.image, &wanted, policy, workshop).await?;
-            let place = cached.path().to_owned();
-            prepared.held.push(cached);
-            Ok(Some(place))
-        };
-        let kernel = fetch(container.kernel_path.as_ref()).await?;
-        let initrd = fetch(container.initrd_path.as_ref()).await?;
-        prepared.kernel = Some(Kernel { kernel, initrd });
+        prepared.kernel = Some(images::kernel(container, workshop, &mut prepared.held).await?);
     }
     Ok(prepared)
 }
@@ -162,7 +165,7 @@ async fn prepare_volume(
     // Numbered, not named: a volume's name is the user's.
     let file = workshop.folder.join(format!("volume{index}"));
     if let Some(container_disk) = container_disk {
-        return container(path, container_disk, &file, workshop, held).await;
+        return images::container_disk(path, volume, container_disk, &file, workshop, held).await;
     }
     if let Some(empty) = empty_disk {
         let path = format!("{path}.emptyDisk.capacity");
@@ -171,23 +174,27 @@ async fn prepare_volume(
         return Ok(overlay(file, None));
     }
     if let Some(host_disk) = host_disk {
-        return from_host(path, host_disk);
+        return claims::from_host(path, &volume.name, host_disk, workshop.places);
     }
     if let Some(ephemeral) = ephemeral {
         let name = ephemeral.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str());
         let path = format!("{path}.ephemeral.persistentVolumeClaim");
-        let below = claim(&path, name.unwrap_or_default(), workshop.places)?;
+        let below = claims::claim(&path, name.unwrap_or_default(), workshop.places, None)?;
         qcow2::create_overlay(&file, &below.disk.path, qcow2::Format::Raw, below.disk.virtual_size)
             .map_err(|source| VolumeError::Overlay { path, source })?;
         return Ok(overlay(file, Some(Base { path: below.disk.path, format: Format::Raw, kind: below.kind })));
     }
     if let Some(claimed) = persistent_volume_claim {
         let path = format!("{path}.persistentVolumeClaim");
-        return Ok(claim(&path, &claimed.claim_name, workshop.places)?.source(claimed.read_only == Some(true)));
+        let size = claims::size(vmi, &volume.name);
+        let claim = claims::claim(&path, &claimed.claim_name, workshop.places, size)?;
+        return Ok(claim.source(claimed.read_only == Some(true)));
     }
     if let Some(data_volume) = data_volume {
         // A data volume fills a claim of its own name.
-        return Ok(claim(&format!("{path}.dataVolume"), &data_volume.name, workshop.places)?.source(false));
+        let path = format!("{path}.dataVolume");
+        let size = claims::size(vmi, &volume.name);
+        return Ok(claims::claim(&path, &data_volume.name, workshop.places, size)?.source(false));
     }
     if let Some(config) = cloud_init_no_cloud {
         return cloud_init::no_cloud(&format!("{path}.cloudInitNoCloud"), config, vmi, &file, workshop.places);
@@ -242,95 +249,6 @@ fn refuse_unsupported(path: &str, volume: &Volume) -> Result<(), VolumeError> {
         }
     }
     Ok(())
-}
-
-async fn container(
-    path: &str,
-    disk: &ContainerDiskSource,
-    file: &Path,
-    workshop: &Workshop<'_>,
-    held: &mut Vec<CachedFile>,
-) -> Result<Source, VolumeError> {
-    let path = format!("{path}.containerDisk");
-    let wanted = Wanted::Disk(disk.path.clone());
-    let cached = fetch_image(&path, &disk.image, &wanted, policy(disk.image_pull_policy.as_ref()), workshop).await?;
-    qcow2::create_overlay(file, cached.path(), cached.format(), cached.virtual_size())
-        .map_err(|source| VolumeError::Overlay { path, source })?;
-    let format = match cached.format() {
-        qcow2::Format::Raw => Format::Raw,
-        qcow2::Format::Qcow2 => Format::Qcow2,
-    };
-    let base = Base { path: cached.path().to_owned(), format, kind: SourceKind::File };
-    held.push(cached);
-    Ok(overlay(file.to_owned(), Some(base)))
-}
-
-async fn fetch_image(
-    path: &str,
-    image: &str,
-    wanted: &Wanted,
-    policy: cache::PullPolicy,
-    workshop: &Workshop<'_>,
-) -> Result<CachedFile, VolumeError> {
-    let reference: Reference =
-        image.parse().map_err(|source| VolumeError::Reference { path: format!("{path}.image"), source })?;
-    let Workshop { cache, registries, progress, .. } = workshop;
-    let fetched = match wanted {
-        Wanted::Disk(path) => cache.disk(&reference, path.as_deref(), policy, registries, *progress).await,
-        Wanted::File(path) => cache.file(&reference, path, policy, registries, *progress).await,
-    };
-    fetched.map_err(|source| VolumeError::Image { path: format!("{path}.image"), source })
-}
-
-/// What is not known is treated as what is usual: pull what is not here.
-fn policy(policy: Option<&PullPolicy>) -> cache::PullPolicy {
-    match policy {
-        Some(PullPolicy::Always) => cache::PullPolicy::Always,
-        Some(PullPolicy::Never) => cache::PullPolicy::Never,
-        None | Some(PullPolicy::IfNotPresent | PullPolicy::Other(_)) => cache::PullPolicy::IfNotPresent,
-    }
-}
-
-fn from_host(path: &str, host_disk: &HostDisk) -> Result<Source, VolumeError> {
-    let kind = match &host_disk.type_ {
-        HostDiskType::Disk => disk::HostDisk::Disk,
-        HostDiskType::DiskOrCreate => disk::HostDisk::DiskOrCreate,
-        HostDiskType::Other(other) => {
-            let problem = format!("{other:?} is none of {}", HostDiskType::KNOWN.join(", "));
-            return Err(VolumeError::refused(format!("{path}.hostDisk.type"), problem));
-        }
-    };
-    let capacity = host_disk.capacity.as_ref().map_or(0, |capacity| capacity.amount().units());
-    let capacity = u64::try_from(capacity).unwrap_or(0);
-    let disk = disk::host_disk(Path::new(&host_disk.path), kind, capacity)
-        .map_err(|source| VolumeError::Disk { path: format!("{path}.hostDisk"), source })?;
-    Ok(Claimed { disk, kind: SourceKind::File }.source(false))
-}
-
-/// What a claim is on this machine.
-struct Claimed {
-    disk: disk::Disk,
-    kind: SourceKind,
-}
-
-impl Claimed {
-    fn source(self, read_only: bool) -> Source {
-        let direct_io = takes_direct_io(&self.disk.path);
-        Source { path: self.disk.path, format: Format::Raw, kind: self.kind, base: None, read_only, direct_io }
-    }
-}
-
-/// A claim is a block device, a file, or a folder that holds a file `disk.img`. Its bytes are the guest's: always raw.
-fn claim(path: &str, name: &str, places: &Places) -> Result<Claimed, VolumeError> {
-    let Some(place) = places.claims.get(name) else {
-        return Err(VolumeError::refused(path, format!("there is no claim {name:?} on this machine")));
-    };
-    let failed = |source| VolumeError::Disk { path: path.to_owned(), source };
-    let place = if place.is_dir() { place.join("disk.img") } else { place.clone() };
-    match disk::block_device(&place) {
-        Ok(disk) => Ok(Claimed { disk, kind: SourceKind::Block }),
-        Err(_) => Ok(Claimed { disk: disk::raw_file(&place).map_err(failed)?, kind: SourceKind::File }),
-    }
 }
 
 /// The files of a config map or a secret, as a disk.

@@ -10,11 +10,10 @@ use crate::store::FieldPath;
 use crate::strategy;
 
 /// Subresources that stream to or from a node, or need tokens: whoever runs nodes serves them.
-const ELSEWHERE: [&str; 9] = [
+const ELSEWHERE: [&str; 8] = [
     "nodes/proxy",
     "pods/attach",
     "pods/exec",
-    "pods/log",
     "pods/portforward",
     "pods/proxy",
     "serviceaccounts/token",

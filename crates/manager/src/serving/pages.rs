@@ -113,6 +113,13 @@ impl Pages {
         self.inner.leading.set(leading.into());
     }
 
+    /// What is wrong, by the name of the check; nothing if all is well and has started.
+    #[must_use]
+    pub fn troubles(&self) -> BTreeMap<String, String> {
+        let checks = self.checks("readyz");
+        checks.into_iter().filter_map(|(name, check)| check().err().map(|trouble| (name, trouble))).collect()
+    }
+
     /// Whose pages these are.
     pub(super) fn name(&self) -> &str {
         &self.inner.name

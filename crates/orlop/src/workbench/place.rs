@@ -17,7 +17,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(super) fn collect(places: &[Self]) -> BTreeMap<String, PathBuf> {
+    pub(crate) fn collect(places: &[Self]) -> BTreeMap<String, PathBuf> {
         places.iter().map(|Self { name, path }| (name.clone(), path.clone())).collect()
     }
 }

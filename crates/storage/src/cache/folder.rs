@@ -246,12 +246,12 @@ struct Listed {
     last_used: (i64, i64),
 }
 
-fn name_of(reference: &Reference) -> String {
+pub(crate) fn name_of(reference: &Reference) -> String {
     Digest::of(reference.to_string().as_bytes()).hex()
 }
 
 /// The kernel's clock says when: the order of use is all that matters. A lost stamp costs a pull at worst.
-fn touch(path: &Path) {
+pub(crate) fn touch(path: &Path) {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let unchanged = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
     let times = Timestamps { last_access: unchanged, last_modification: now };
@@ -259,7 +259,7 @@ fn touch(path: &Path) {
 }
 
 /// Whole or not at all. The caller holds a lock, so that no two writers use one temporary name.
-fn write_json(path: &Path, value: &impl Serialize) -> Result<(), CacheError> {
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), CacheError> {
     let bytes = serde_json::to_vec(value).map_err(io::Error::from).map_err(failed("encode", path))?;
     // Keys have no dots: the name is the key's up to the first one.
     let temporary = path.with_added_extension("tmp");
@@ -273,7 +273,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), CacheError> {
 }
 
 /// `None` if it is not there, or is not what it should be: then it is made anew.
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, CacheError> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, CacheError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -281,20 +281,20 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, CacheError> 
     }
 }
 
-fn names(folder: &Path) -> Result<BTreeSet<String>, CacheError> {
+pub(crate) fn names(folder: &Path) -> Result<BTreeSet<String>, CacheError> {
     let list =
         || std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect();
     let listed: io::Result<BTreeSet<String>> = list();
     listed.map_err(failed("list", folder))
 }
 
-fn remove_if_there(path: &Path) -> Result<(), CacheError> {
+pub(crate) fn remove_if_there(path: &Path) -> Result<(), CacheError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path)(error)),
         _ => Ok(()),
     }
 }
 
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> CacheError + 'a {
+pub(crate) fn failed<'a>(action: &'static str, path: &'a Path) -> impl Fn(io::Error) -> CacheError + 'a {
     move |source| CacheError::Io { action, path: path.to_owned(), source }
 }

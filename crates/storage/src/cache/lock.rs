@@ -13,14 +13,14 @@ const RETRY: Duration = Duration::from_millis(50);
 
 /// An exclusive lock; ends when dropped, or with the process.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(crate) struct Lock {
     path: PathBuf,
     _file: File,
 }
 
 impl Lock {
     /// Takes the lock, or waits for it.
-    pub(super) async fn wait(path: PathBuf) -> Result<Self, CacheError> {
+    pub(crate) async fn wait(path: PathBuf) -> Result<Self, CacheError> {
         loop {
             if let Some(lock) = Self::attempt(&path)? {
                 return Ok(lock);
@@ -30,7 +30,7 @@ impl Lock {
     }
 
     /// Takes the lock unless someone holds it.
-    pub(super) fn attempt(path: &Path) -> Result<Option<Self>, CacheError> {
+    pub(crate) fn attempt(path: &Path) -> Result<Option<Self>, CacheError> {
         let failed = |source| CacheError::Io { action: "lock", path: path.to_owned(), source };
         loop {
             let file = open(path)?;
@@ -45,14 +45,14 @@ impl Lock {
     }
 
     /// Takes a lock that nobody ever removes and nobody holds for long.
-    pub(super) fn block(path: &Path) -> Result<Self, CacheError> {
+    pub(crate) fn block(path: &Path) -> Result<Self, CacheError> {
         let file = open(path)?;
         file.lock().map_err(|source| CacheError::Io { action: "lock", path: path.to_owned(), source })?;
         Ok(Self { path: path.to_owned(), _file: file })
     }
 
     /// Removes the lock's file and lets go.
-    pub(super) fn remove(self) -> Result<(), CacheError> {
+    pub(crate) fn remove(self) -> Result<(), CacheError> {
         std::fs::remove_file(&self.path).map_err(|source| CacheError::Io { action: "remove", path: self.path, source })
     }
 }
@@ -63,7 +63,7 @@ fn open(path: &Path) -> Result<File, CacheError> {
 }
 
 /// Whether an open file is still to be found under some name.
-pub(super) fn has_name(file: &File) -> std::io::Result<bool> {
+pub(crate) fn has_name(file: &File) -> std::io::Result<bool> {
     file.metadata().map(|metadata| metadata.nlink() > 0)
 }
 

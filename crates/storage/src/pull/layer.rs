@@ -4,22 +4,23 @@
 //! name and `.wh..wh..opq` for all that lies in a folder. Read from the top, the first sight of the wanted file is the
 //! one that counts, unless a higher layer has hidden it.
 
-mod decode;
+pub(super) mod decode;
 mod hidden;
-mod sparse;
+pub(super) mod sparse;
 
 use std::fs::File;
 use std::io::{self, Read};
 
 use super::tar::{Archive, Entry, Kind, TarError};
+use super::transfer::Target;
 use super::{Limits, Wanted};
 use hidden::Hidden;
 
 /// The folder of a container disk.
 const DISK_FOLDER: &str = "disk";
 /// Markers by which a layer hides what lies below it.
-const WHITEOUT: &str = ".wh.";
-const OPAQUE: &str = ".wh..wh..opq";
+pub(super) const WHITEOUT: &str = ".wh.";
+pub(super) const OPAQUE: &str = ".wh..wh..opq";
 
 /// Why a layer was refused.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +64,17 @@ pub enum UnpackError {
     /// The layer has more markers and folders than are kept in mind.
     #[error("the layers hide more than {0} names")]
     Hidden(usize),
+    /// The layers have more entries than any image.
+    #[error("the layers have more than {0} entries")]
+    Entries(usize),
+    /// Something stands in the way of an entry, or a link leads nowhere.
+    #[error("/{path} cannot be made")]
+    Entry {
+        /// Which entry.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
     /// The archive or its compression is broken.
     #[error("a layer cannot be read")]
     Archive(#[source] io::Error),
@@ -128,8 +140,7 @@ impl Search {
         }
     }
 
-    /// Looks through one layer, as it is stored: compressed or not.
-    pub(super) fn layer(&mut self, stored: impl Read) -> Result<(), UnpackError> {
+    fn look_through(&mut self, stored: impl Read) -> Result<(), UnpackError> {
         let limit = self.limits.max_unpacked_bytes.saturating_sub(self.unpacked);
         let decoded = decode::reader(stored).map_err(UnpackError::Archive)?;
         let mut archive = Archive::new(decode::Limited::new(decoded, limit));
@@ -214,7 +225,13 @@ impl Search {
     }
 }
 
-fn broken(error: TarError) -> UnpackError {
+impl Target for Search {
+    fn layer(&mut self, stored: impl Read) -> Result<(), UnpackError> {
+        self.look_through(stored)
+    }
+}
+
+pub(super) fn broken(error: TarError) -> UnpackError {
     UnpackError::Archive(match error {
         TarError::Io(source) => source,
         TarError::Malformed(_) => io::Error::new(io::ErrorKind::InvalidData, error),

@@ -38,6 +38,9 @@ pub enum ManifestError {
     /// An index leads to another index.
     #[error("an index inside an index is not supported")]
     Nested,
+    /// It does not name a configuration.
+    #[error("it has no configuration")]
+    Config,
     /// A layer is in a form that cannot be read.
     #[error("layers of type {0:?} are not supported")]
     MediaType(String),
@@ -73,6 +76,8 @@ pub(super) enum Parsed {
 pub(super) struct Manifest {
     /// The lowest first.
     pub(super) layers: Vec<Descriptor>,
+    /// Container disks can do without.
+    pub(super) config: Option<Descriptor>,
 }
 
 #[derive(Debug)]
@@ -85,6 +90,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, ManifestError> {
     #[derive(Deserialize)]
     struct Either {
         layers: Option<Vec<Descriptor>>,
+        config: Option<Descriptor>,
         manifests: Option<Vec<Descriptor>>,
     }
 
@@ -97,7 +103,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, ManifestError> {
             if let Some(layer) = layers.iter().find(|layer| !is_tar(&layer.media_type)) {
                 return Err(ManifestError::MediaType(layer.media_type.chars().take(100).collect()));
             }
-            Ok(Parsed::Image(Manifest { layers }))
+            Ok(Parsed::Image(Manifest { layers, config: either.config }))
         }
         (None, Some(manifests)) if manifests.len() <= MAX_PLATFORMS => Ok(Parsed::Index(Index { manifests })),
         (None, Some(manifests)) => Err(ManifestError::Parts(manifests.len())),

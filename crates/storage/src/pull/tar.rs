@@ -26,8 +26,9 @@ pub(super) enum Kind {
     Directory,
     Symlink,
     Hardlink,
-    /// Character and block devices, pipes.
+    /// Character and block devices.
     Device,
+    Pipe,
     /// A regular file stored with its holes left out, or of a kind unknown here.
     Other,
 }
@@ -39,7 +40,8 @@ impl Kind {
             Self::Directory => "a folder",
             Self::Symlink => "a symbolic link",
             Self::Hardlink => "a hard link",
-            Self::Device => "a device or a pipe",
+            Self::Device => "a device",
+            Self::Pipe => "a pipe",
             Self::Other => "stored in a form that is not supported",
         }
     }
@@ -52,6 +54,22 @@ pub(super) struct Entry {
     pub(super) name: Vec<u8>,
     pub(super) kind: Kind,
     pub(super) size: u64,
+    pub(super) attributes: Attributes,
+}
+
+/// What a file system keeps beside a name and content.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Attributes {
+    /// Permissions, with the bits for other users' rights.
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Whole seconds since 1970.
+    pub(super) modified: i64,
+    /// Where a link leads to, as stored.
+    pub(super) target: Vec<u8>,
+    /// What the program may do beyond its user's rights, as the kernel stores it.
+    pub(super) capability: Option<Vec<u8>>,
 }
 
 /// An archive that is read once, front to back.
@@ -68,6 +86,11 @@ struct Extensions {
     name: Option<Vec<u8>>,
     size: Option<u64>,
     sparse: bool,
+    target: Option<Vec<u8>>,
+    uid: Option<u64>,
+    gid: Option<u64>,
+    modified: Option<i64>,
+    capability: Option<Vec<u8>>,
 }
 
 impl<R: Read> Archive<R> {
@@ -96,7 +119,7 @@ impl<R: Read> Archive<R> {
             match header.kind() {
                 b'x' => self.pax(stated, &mut extensions)?,
                 b'L' => extensions.name = Some(until_nul(&self.extension(stated)?).to_vec()),
-                b'K' => drop(self.extension(stated)?),
+                b'K' => extensions.target = Some(until_nul(&self.extension(stated)?).to_vec()),
                 // Defaults for all that follow; git writes its commit there, and nobody a name or a size.
                 b'g' => self.content(stated),
                 kind => return self.entry(&header, kind, stated, extensions).map(Some),
@@ -106,6 +129,7 @@ impl<R: Read> Archive<R> {
 
     fn entry(&mut self, header: &Header<'_>, kind: u8, stated: u64, extensions: Extensions) -> Result<Entry, TarError> {
         let size = extensions.size.unwrap_or(stated);
+        let attributes = header.attributes(&extensions)?;
         let name = extensions.name.unwrap_or_else(|| header.name());
         let kind = match kind {
             // Before POSIX, a folder was a file whose name ends in a slash.
@@ -114,7 +138,8 @@ impl<R: Read> Archive<R> {
             0 | b'0' | b'7' => Kind::File,
             b'1' => Kind::Hardlink,
             b'2' => Kind::Symlink,
-            b'3' | b'4' | b'6' => Kind::Device,
+            b'3' | b'4' => Kind::Device,
+            b'6' => Kind::Pipe,
             b'5' => Kind::Directory,
             b'S' => {
                 self.skip_sparse_map(header)?;
@@ -125,7 +150,7 @@ impl<R: Read> Archive<R> {
         // Links have no content, whatever size they state: POSIX leaves theirs undefined.
         let has_content = matches!(kind, Kind::File | Kind::Other);
         self.content(if has_content { size } else { 0 });
-        Ok(Entry { name, kind, size: if has_content { size } else { 0 } })
+        Ok(Entry { name, kind, size: if has_content { size } else { 0 }, attributes })
     }
 
     fn content(&mut self, size: u64) {
@@ -178,6 +203,11 @@ impl<R: Read> Archive<R> {
             let (key, value) = (&record[..equals], &record[equals + 1..]);
             match key {
                 b"path" => extensions.name = Some(value.to_vec()),
+                b"linkpath" => extensions.target = Some(value.to_vec()),
+                b"uid" => extensions.uid = Some(number(value, 10).ok_or(BAD)?),
+                b"gid" => extensions.gid = Some(number(value, 10).ok_or(BAD)?),
+                b"mtime" => extensions.modified = Some(seconds(value).ok_or(BAD)?),
+                b"SCHILY.xattr.security.capability" => extensions.capability = Some(value.to_vec()),
                 b"size" => extensions.size = Some(number(value, 10).ok_or(BAD)?),
                 key if key.starts_with(b"GNU.sparse.") => extensions.sparse = true,
                 _ => {}
@@ -229,22 +259,39 @@ impl Header<'_> {
         self.0[156]
     }
 
-    /// Octal digits or, for large files, a binary number behind a set bit.
     fn size(&self) -> Result<u64, TarError> {
-        let field = &self.0[124..136];
+        self.number(124, 12)
+    }
+
+    /// Octal digits or, for what does not fit, a binary number behind a set bit.
+    fn number(&self, from: usize, length: usize) -> Result<u64, TarError> {
+        let field = &self.0[from..from + length];
         if field[0] & 0x80 == 0 {
             let digits = trimmed(field);
             return if digits.is_empty() { Some(0) } else { number(digits, 8) }
-                .ok_or(TarError::Malformed("a size is no number"));
+                .ok_or(TarError::Malformed("a number is none"));
         }
-        let (high, low) = field.split_at(4);
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(low);
-        let size = u64::from_be_bytes(bytes);
-        if high != [0x80, 0, 0, 0] || size > i64::MAX.unsigned_abs() {
-            return Err(TarError::Malformed("a size is out of range"));
-        }
-        Ok(size)
+        let value = field[1..].iter().try_fold(u64::from(field[0] & 0x7f), |value, byte| {
+            value.checked_mul(256).map(|value| value + u64::from(*byte))
+        });
+        value.filter(|value| *value <= i64::MAX.unsigned_abs()).ok_or(TarError::Malformed("a number is out of range"))
+    }
+
+    fn attributes(&self, extensions: &Extensions) -> Result<Attributes, TarError> {
+        const RANGE: TarError = TarError::Malformed("an owner is out of range");
+        let owner = |stated: Option<u64>, from| -> Result<u32, TarError> {
+            u32::try_from(stated.map_or_else(|| self.number(from, 8), Ok)?).map_err(|_| RANGE)
+        };
+        // A time before 1970, or none at all, is not worth an image.
+        let modified = || self.number(136, 12).ok().and_then(|it| i64::try_from(it).ok()).unwrap_or(0);
+        Ok(Attributes {
+            mode: u32::try_from(self.number(100, 8)? & 0o7777).unwrap_or_default(),
+            uid: owner(extensions.uid, 108)?,
+            gid: owner(extensions.gid, 116)?,
+            modified: extensions.modified.unwrap_or_else(modified),
+            target: extensions.target.clone().unwrap_or_else(|| until_nul(&self.0[157..257]).to_vec()),
+            capability: extensions.capability.clone(),
+        })
     }
 
     /// POSIX splits long names in two; GNU uses the second field for other things.
@@ -261,6 +308,12 @@ fn until_nul(bytes: &[u8]) -> &[u8] {
 
 fn trimmed(field: &[u8]) -> &[u8] {
     until_nul(field.trim_ascii_start()).trim_ascii()
+}
+
+/// Whole seconds of a time such as `1700000000.25`.
+fn seconds(value: &[u8]) -> Option<i64> {
+    let whole = value.split(|byte| *byte == b'.').next().unwrap_or_default();
+    std::str::from_utf8(whole).ok()?.parse().ok()
 }
 
 /// At most 63 bits, so that sums of two sizes cannot overflow.
@@ -308,8 +361,26 @@ mod tests {
         bytes.extend(b"hi");
         bytes.resize(bytes.len().next_multiple_of(512) + 1024, 0);
         let entries = read_all(&bytes).unwrap();
-        let expected = |size| Entry { name: long.clone().into_bytes(), kind: Kind::File, size };
-        assert_eq!(entries, [(expected(3), b"abc".to_vec()), (expected(2), b"hi".to_vec())]);
+        let seen: Vec<_> =
+            entries.iter().map(|(entry, content)| (entry.name.as_slice(), entry.size, content.as_slice())).collect();
+        assert_eq!(seen, [(long.as_bytes(), 3, &b"abc"[..]), (long.as_bytes(), 2, &b"hi"[..])]);
+    }
+
+    #[test]
+    fn attributes_come_from_the_header_unless_an_extension_has_them() {
+        let mut builder = ::tar::Builder::new(Vec::new());
+        let mut link = header(0);
+        link.set_entry_type(::tar::EntryType::Symlink);
+        (link.set_mode(0o4755), link.set_uid(5), link.set_gid(6), link.set_mtime(7));
+        builder.append_link(&mut link, "a", "x".repeat(200)).unwrap();
+        builder.append_pax_extensions([("uid", &b"3000000"[..]), ("mtime", b"-1.5")]).unwrap();
+        builder.append_link(&mut link, "b", "c").unwrap();
+        let entries = read_all(&builder.into_inner().unwrap()).unwrap();
+        let expected =
+            Attributes { mode: 0o4755, uid: 5, gid: 6, modified: 7, target: vec![b'x'; 200], capability: None };
+        assert_eq!(entries[0].0.attributes, expected);
+        let expected = Attributes { uid: 3_000_000, modified: -1, target: b"c".to_vec(), ..expected };
+        assert_eq!(entries[1].0.attributes, expected);
     }
 
     #[test]

@@ -7,8 +7,7 @@ use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
 
 use super::digest::Hasher;
-use super::layer::Search;
-use super::manifest::Descriptor;
+use super::manifest::{Descriptor, MAX_MANIFEST};
 use super::registry::RegistryError;
 use super::{PullError, UnpackError};
 use crate::image::Reference;
@@ -42,19 +41,47 @@ impl Blob {
     }
 }
 
+/// What becomes of layers, one after the other.
+pub(super) trait Target: Send + Sized + 'static {
+    /// Takes one layer in, as it is stored: compressed or not.
+    fn layer(&mut self, stored: impl Read) -> Result<(), UnpackError>;
+}
+
+/// A small blob, such as an image's configuration.
+///
+/// # Guarantees
+/// When it succeeds, length and digest were those of the descriptor.
+pub(super) async fn bytes(mut blob: Blob, descriptor: &Descriptor, image: &Reference) -> Result<Vec<u8>, PullError> {
+    let mut bytes = Vec::new();
+    let limit = descriptor.size.min(MAX_MANIFEST as u64);
+    let wrong_length =
+        |found: usize| PullError::Length { digest: descriptor.digest, expected: limit, found: found as u64 };
+    while let Some(piece) = blob.next(image).await? {
+        bytes.extend_from_slice(&piece);
+        if bytes.len() as u64 > limit {
+            return Err(wrong_length(bytes.len()));
+        }
+    }
+    if bytes.len() as u64 != descriptor.size {
+        return Err(wrong_length(bytes.len()));
+    }
+    let found = super::Digest::of(&bytes);
+    if found == descriptor.digest { Ok(bytes) } else { Err(PullError::Digest { expected: descriptor.digest, found }) }
+}
+
 /// Takes one layer in, whole.
 ///
 /// # Guarantees
 /// When it succeeds, length and digest were those of the descriptor, and all of it was unpacked.
-pub(super) async fn layer(
+pub(super) async fn layer<T: Target>(
     mut blob: Blob,
     descriptor: &Descriptor,
-    search: Search,
+    target: T,
     image: &Reference,
     report: &(dyn Fn(u64) + Send + Sync),
-) -> Result<Search, PullError> {
+) -> Result<T, PullError> {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let mut unpacking = Unpacking::start(search, receiver, image)?;
+    let mut unpacking = Unpacking::start(target, receiver, image)?;
     let mut sender = Some(sender);
     let mut hasher = Hasher::default();
     let mut received = 0_u64;
@@ -84,37 +111,37 @@ pub(super) async fn layer(
     }
     drop(sender);
     unpacking.join().await?;
-    unpacking.search.ok_or(PullError::Interrupted)
+    unpacking.target.ok_or(PullError::Interrupted)
 }
 
 /// The thread that unpacks, and what it hands back.
-struct Unpacking<'a> {
+struct Unpacking<'a, T> {
     image: &'a Reference,
-    result: Option<oneshot::Receiver<Result<Search, UnpackError>>>,
-    search: Option<Search>,
+    result: Option<oneshot::Receiver<Result<T, UnpackError>>>,
+    target: Option<T>,
 }
 
-impl<'a> Unpacking<'a> {
+impl<'a, T: Target> Unpacking<'a, T> {
     /// A thread of its own, not one of the runtime's: that one waits here for pieces, and a layout's pieces are read
     /// by the same threads of the runtime. Enough pulls at once would have them all wait for each other.
-    fn start(mut search: Search, receiver: mpsc::Receiver<Bytes>, image: &'a Reference) -> Result<Self, PullError> {
+    fn start(mut target: T, receiver: mpsc::Receiver<Bytes>, image: &'a Reference) -> Result<Self, PullError> {
         let (sender, result) = oneshot::channel();
         let work = move || {
-            let outcome = search.layer(Pieces { receiver, current: Bytes::new() }).map(|()| search);
+            let outcome = target.layer(Pieces { receiver, current: Bytes::new() }).map(|()| target);
             // Nobody listens any more if the pull was cancelled.
             let _ = sender.send(outcome);
         };
         let spawned = std::thread::Builder::new().name("unpack".to_owned()).spawn(work);
         let unpack = |source| PullError::Unpack { image: image.to_string(), source: UnpackError::Write(source) };
         spawned.map_err(unpack)?;
-        Ok(Self { image, result: Some(result), search: None })
+        Ok(Self { image, result: Some(result), target: None })
     }
 
     async fn join(&mut self) -> Result<(), PullError> {
         let Some(result) = self.result.take() else { return Ok(()) };
         let outcome = result.await.map_err(|_| PullError::Interrupted)?;
-        let search = outcome.map_err(|source| PullError::Unpack { image: self.image.to_string(), source })?;
-        self.search = Some(search);
+        let target = outcome.map_err(|source| PullError::Unpack { image: self.image.to_string(), source })?;
+        self.target = Some(target);
         Ok(())
     }
 }

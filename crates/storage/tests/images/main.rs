@@ -13,3 +13,4 @@ mod disks;
 mod hostile;
 mod registry;
 mod server;
+mod whole;

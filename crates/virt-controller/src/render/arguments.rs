@@ -22,7 +22,7 @@ pub(super) fn arguments(input: &Input<'_>, mounts: &Mounts) -> Vec<String> {
     flag("uid", input.uid().to_owned());
     flag("namespace", input.namespace_name().to_owned());
     flag("socket", socket(input));
-    flag("notify-socket", format!("{}/domain-notify-pipe.sock", directories.share));
+    flag("network-socket", format!("{}/network-sock", sockets(input)));
     // A folder of its own below the volume: the volume's root belongs to the node.
     flag("runtime-dir", format!("{}/{}", directories.private, input.uid()));
     flag("ephemeral-disk-dir", directories.ephemeral_disks.clone());
@@ -80,7 +80,7 @@ mod tests {
             of(&Bench::default(), json!({})),
             format!(
                 "--name vm --uid {uid} --namespace ns --socket /var/run/kubevirt/sockets/launcher-sock \
-                 --notify-socket /var/run/kubevirt/domain-notify-pipe.sock --runtime-dir /var/run/kubevirt-private/{uid} \
+                 --network-socket /var/run/kubevirt/sockets/network-sock --runtime-dir /var/run/kubevirt-private/{uid} \
                  --ephemeral-disk-dir /var/run/kubevirt-ephemeral-disks \
                  --cache-dir /var/run/kubevirt-ephemeral-disks/cache --grace-period-seconds 45 --log-serial-console"
             )

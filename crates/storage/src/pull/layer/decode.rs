@@ -10,7 +10,7 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 const MAX_WINDOW: u64 = 128 << 20;
 
 /// The layer's archive, whatever it is compressed with. Its first bytes decide, since media types are often wrong.
-pub(super) fn reader<'a>(stored: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+pub(in crate::pull) fn reader<'a>(stored: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut stored = BufReader::with_capacity(64 << 10, stored);
     Ok(match stored.fill_buf()? {
         [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(stored)),
@@ -78,7 +78,7 @@ impl<R: BufRead> Read for Zstd<R> {
 }
 
 /// Counts what is read, and fails beyond a limit.
-pub(super) struct Limited<R> {
+pub(in crate::pull) struct Limited<R> {
     reader: R,
     limit: u64,
     count: u64,
@@ -86,15 +86,15 @@ pub(super) struct Limited<R> {
 }
 
 impl<R: Read> Limited<R> {
-    pub(super) fn new(reader: R, limit: u64) -> Self {
+    pub(in crate::pull) fn new(reader: R, limit: u64) -> Self {
         Self { reader, limit, count: 0, is_exhausted: false }
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub(in crate::pull) fn count(&self) -> u64 {
         self.count
     }
 
-    pub(super) fn is_exhausted(&self) -> bool {
+    pub(in crate::pull) fn is_exhausted(&self) -> bool {
         self.is_exhausted
     }
 }

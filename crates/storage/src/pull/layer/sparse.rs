@@ -9,7 +9,7 @@ use super::UnpackError;
 const CHUNK: usize = 64 << 10;
 
 /// Replaces the content of `target` by that of `content`, and says how many bytes that were.
-pub(super) fn copy(content: &mut impl Read, mut target: &File) -> Result<u64, UnpackError> {
+pub(in crate::pull) fn copy(content: &mut impl Read, mut target: &File) -> Result<u64, UnpackError> {
     // Emptied first, so that what is skipped below reads as zeros.
     target.set_len(0).and_then(|()| target.seek(SeekFrom::Start(0))).map_err(UnpackError::Write)?;
     let mut chunk = vec![0; CHUNK];

@@ -3,20 +3,30 @@
 use std::io::{IsTerminal, Stdout, Write};
 
 use anyhow::Context;
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 /// A terminal that passes every key on at once, and is set back when dropped.
-///
-/// Signals stay with the terminal: Ctrl-C stops the guest, it does not reach it.
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     before: Option<Termios>,
 }
 
+/// Who gets Ctrl-C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signals {
+    /// This program: it does not reach the guest.
+    Ours,
+    /// The guest, as any other key. [`LEAVE`] leaves.
+    Guests,
+}
+
+/// The key that leaves a console: Ctrl-].
+const LEAVE: u8 = 0x1d;
+
 impl Terminal {
     /// Takes the terminal over, if standard input is one.
-    pub(super) fn take() -> anyhow::Result<Self> {
+    pub(crate) fn take(signals: Signals) -> anyhow::Result<Self> {
         let stdin = std::io::stdin();
         if !stdin.is_terminal() {
             return Ok(Self { before: None });
@@ -24,7 +34,11 @@ impl Terminal {
         let before = tcgetattr(&stdin).context("read the terminal's settings")?;
         let mut now = before.clone();
         now.local_modes &= !(LocalModes::ICANON | LocalModes::ECHO);
-        now.input_modes &= !rustix::termios::InputModes::ICRNL;
+        now.input_modes &= !InputModes::ICRNL;
+        if signals == Signals::Guests {
+            now.local_modes &= !(LocalModes::ISIG | LocalModes::IEXTEN);
+            now.input_modes &= !InputModes::IXON;
+        }
         tcsetattr(&stdin, OptionalActions::Now, &now).context("set the terminal up")?;
         Ok(Self { before: Some(before) })
     }
@@ -39,8 +53,17 @@ impl Drop for Terminal {
     }
 }
 
-/// Carries bytes between the terminal and the guest until the guest hangs up.
-pub(super) async fn attach(mut serial: UnixStream, out: &mut Stdout) -> anyhow::Result<()> {
+/// Why a console was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The guest hung up.
+    Guest,
+    /// The user pressed Ctrl-].
+    User,
+}
+
+/// Carries bytes between the terminal and the guest until the guest hangs up, or the user leaves where keys are the guest's.
+pub(crate) async fn attach(mut serial: UnixStream, out: &mut Stdout, signals: Signals) -> anyhow::Result<Left> {
     let mut stdin = tokio::io::stdin();
     let mut from_guest = vec![0; 4096];
     let mut from_user = [0; 256];
@@ -50,7 +73,7 @@ pub(super) async fn attach(mut serial: UnixStream, out: &mut Stdout) -> anyhow::
             biased;
             // What the guest says comes first: it may be its last words.
             read = serial.read(&mut from_guest) => match read {
-                Ok(0) | Err(_) => return Ok(()),
+                Ok(0) | Err(_) => return Ok(Left::Guest),
                 Ok(length) => {
                     out.write_all(&from_guest[..length]).and_then(|()| out.flush()).context("write to the terminal")?;
                 }
@@ -59,8 +82,13 @@ pub(super) async fn attach(mut serial: UnixStream, out: &mut Stdout) -> anyhow::
                 // No more input is no reason to leave: the guest goes on.
                 Ok(0) | Err(_) => listening = false,
                 Ok(length) => {
-                    if serial.write_all(&from_user[..length]).await.is_err() {
-                        return Ok(());
+                    let typed = &from_user[..length];
+                    let leaves = typed.iter().position(|key| *key == LEAVE).filter(|_| signals == Signals::Guests);
+                    if serial.write_all(&typed[..leaves.unwrap_or(length)]).await.is_err() {
+                        return Ok(Left::Guest);
+                    }
+                    if leaves.is_some() {
+                        return Ok(Left::User);
                     }
                 }
             },

@@ -1,0 +1,107 @@
+//! GET of a pod's log.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::Call;
+use crate::body::Body;
+use crate::logs::LogRequest;
+use crate::meta;
+use crate::request::Query;
+use crate::status::Status;
+
+pub(super) fn run(call: &Call) -> Result<Response<Body>, Status> {
+    let Some(logs) = &call.server.logs else {
+        return Err(Status::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "this server has no node"));
+    };
+    let pod = call.current()?.value().map_err(Status::internal)?;
+    let request = wanted(&pod, &call.query, call.server.clock.now())?;
+    let stream = logs.open(&request).map_err(Status::bad_request)?;
+    let mut response = Response::new(Body::stream(stream));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(response)
+}
+
+fn wanted(pod: &Value, query: &Query, now: Timestamp) -> Result<LogRequest, Status> {
+    let number = |name: &str| -> Result<Option<u64>, Status> {
+        let wrong = |text: &str| Status::bad_request(format!("{name}: {text:?} is no number"));
+        query.get(name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
+    };
+    let since_time = query.get("sinceTime").map(str::parse).transpose();
+    let since_time = since_time.map_err(|error: jiff::Error| Status::bad_request(format!("sinceTime: {error}")))?;
+    let ago = |seconds: u64| now - SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX / 2));
+    Ok(LogRequest {
+        namespace: meta::text(pod, "namespace").to_owned(),
+        name: meta::text(pod, "name").to_owned(),
+        uid: meta::text(pod, "uid").to_owned(),
+        container: container(pod, query.get("container").unwrap_or_default())?,
+        follow: query.flag("follow"),
+        previous: query.flag("previous"),
+        timestamps: query.flag("timestamps"),
+        since: number("sinceSeconds")?.map(ago).or(since_time),
+        tail_lines: number("tailLines")?.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX)),
+        limit_bytes: number("limitBytes")?,
+    })
+}
+
+/// The container that is named, or the only one.
+fn container(pod: &Value, named: &str) -> Result<String, Status> {
+    let of = |list: &str| -> Vec<String> {
+        let containers = pod["spec"][list].as_array().into_iter().flatten();
+        containers.filter_map(|one| one["name"].as_str()).map(str::to_owned).collect()
+    };
+    let (containers, inits) = (of("containers"), of("initContainers"));
+    let name = meta::text(pod, "name");
+    if named.is_empty() {
+        return match containers.as_slice() {
+            [only] if inits.is_empty() => Ok(only.clone()),
+            [_, ..] | [] => {
+                let (containers, inits) = (containers.join(" "), inits.join(" "));
+                let begin = if inits.is_empty() { String::new() } else { format!(" or one of the init containers: [{inits}]") };
+                let text = format!("a container name must be specified for pod {name}, choose one of: [{containers}]{begin}");
+                Err(Status::bad_request(text))
+            }
+        };
+    }
+    let known = containers.iter().chain(&inits).any(|one| one == named);
+    let unknown = || Status::bad_request(format!("container {named} is not valid for pod {name}"));
+    known.then(|| named.to_owned()).ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod() -> Value {
+        json!({
+            "metadata": { "namespace": "n", "name": "p", "uid": "u" },
+            "spec": { "containers": [{ "name": "a" }, { "name": "b" }], "initContainers": [{ "name": "i" }] },
+        })
+    }
+
+    #[test]
+    fn a_container_is_named_unless_there_is_one() {
+        let said = container(&pod(), "").unwrap_err().to_json();
+        let expected =
+            "a container name must be specified for pod p, choose one of: [a b] or one of the init containers: [i]";
+        assert_eq!(said["message"], expected);
+        assert_eq!(container(&pod(), "i").unwrap(), "i");
+        assert_eq!(container(&pod(), "x").unwrap_err().to_json()["message"], "container x is not valid for pod p");
+        let single = json!({ "spec": { "containers": [{ "name": "a" }] } });
+        assert_eq!(container(&single, "").unwrap(), "a");
+    }
+
+    #[test]
+    fn times_and_counts_are_read() {
+        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
+        let query = Query::parse("container=a&follow=true&tailLines=3&sinceSeconds=60&limitBytes=9&timestamps=true");
+        let request = wanted(&pod(), &query, now).unwrap();
+        assert_eq!((request.tail_lines, request.limit_bytes), (Some(3), Some(9)));
+        assert_eq!(request.since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert!(request.follow && request.timestamps && !request.previous);
+        assert!(wanted(&pod(), &Query::parse("container=a&tailLines=x"), now).is_err());
+    }
+}

@@ -1,0 +1,8 @@
+//! Compiles the protocol, without a `protoc` on the machine.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let descriptors = protox::compile(["v1beta1.proto"], ["proto"])?;
+    tonic_prost_build::configure().build_transport(true).compile_fds(descriptors)?;
+    Ok(())
+}

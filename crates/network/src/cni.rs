@@ -1,0 +1,342 @@
+//! Pods' networks on a machine, by the standard CNI plugins.
+//!
+//! Owns: one bridge with the gateways' addresses, one nftables table per family, and the folder of its records.
+//! Addresses are chosen here and asked of `host-local`, so that whoever comes back gets the address it had.
+//!
+//! # Guarantees
+//! - A record is on disk before a plugin runs and until all is removed: what a crash leaves is found by it.
+//! - One plugin runs at a time, so whatever is in the bridge and in no record belongs to nobody.
+
+mod addresses;
+mod error;
+mod host;
+mod leftovers;
+mod plugins;
+mod records;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use crate::kernel::MAX_NAME;
+use crate::links::Links;
+use crate::namespace::Namespace;
+use addresses::Pool;
+pub use error::{CniError, Exhausted, LinkError, NftError, PluginError};
+use plugins::{Action, Added};
+use records::{Former, Progress, Record, Records};
+
+/// The plugins that every pod needs.
+const NEEDED: [&str; 3] = ["bridge", "host-local", "loopback"];
+
+/// What the machine's pod network is like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The bridge's name.
+    pub bridge: String,
+    /// Pods' addresses; the first is the gateway's.
+    pub subnet4: (Ipv4Addr, u8),
+    /// Pods' other addresses.
+    pub subnet6: Option<(Ipv6Addr, u8)>,
+    /// The largest packet; the kernel's default without.
+    pub mtu: Option<u32>,
+    /// Folders with plugins, the first to be looked into first.
+    pub plugins: Vec<PathBuf>,
+    /// The folder for records; nobody else uses it.
+    pub state: PathBuf,
+}
+
+/// A pod to be attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Unique on the machine: the pod's UID.
+    pub id: String,
+    /// Its network namespace.
+    pub netns: PathBuf,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+    /// Asks for the addresses that this identity had before, if they are free.
+    pub identity: Option<String>,
+    /// Ports of the machine that lead to the pod.
+    pub host_ports: Vec<HostPort>,
+}
+
+/// A port of the machine that leads to a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPort {
+    /// On this address of the machine only.
+    pub host_ip: Option<IpAddr>,
+    /// The machine's port.
+    pub host_port: u16,
+    /// The pod's port.
+    pub container_port: u16,
+    /// TCP, UDP or SCTP.
+    pub protocol: String,
+}
+
+/// A machine's pod network.
+#[derive(Debug)]
+pub struct Cni {
+    settings: Settings,
+    pools: Vec<Pool>,
+    records: Mutex<Records>,
+}
+
+impl Cni {
+    /// Reads the records; makes nothing yet.
+    ///
+    /// # Errors
+    /// When the settings are of no use, a plugin is missing, or the records cannot be read.
+    pub fn new(settings: Settings) -> Result<Self, CniError> {
+        let name = &settings.bridge;
+        if name.is_empty()
+            || name.len() > MAX_NAME
+            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        {
+            return Err(CniError::Bridge(name.clone()));
+        }
+        for plugin in NEEDED {
+            plugins::find(&settings.plugins, plugin)?;
+        }
+        let pools = pools(&settings)?;
+        let records = Records::open(&settings.state).map_err(records_error("read"))?;
+        Ok(Self { settings, pools, records: Mutex::new(records) })
+    }
+
+    /// The bridge's addresses, which are the pods' gateways.
+    pub fn gateways(&self) -> Vec<IpAddr> {
+        self.pools.iter().map(|pool| pool.gateway()).collect()
+    }
+
+    /// Makes the bridge with the gateways' addresses and lets the machine forward. May be called again.
+    ///
+    /// # Errors
+    /// When the kernel refuses something.
+    pub async fn prepare(&self) -> Result<(), CniError> {
+        let mut records = self.records.lock().await;
+        self.make_host(&mut records).await
+    }
+
+    /// Attaches a pod. Asked again for the same id, answers what is on record.
+    ///
+    /// # Errors
+    /// When a plugin fails; then nothing is left of the attempt.
+    pub async fn add(&self, pod: &Attachment) -> Result<Vec<IpAddr>, CniError> {
+        check_id(&pod.id)?;
+        if !pod.host_ports.is_empty() {
+            plugins::find(&self.settings.plugins, "portmap")?;
+        }
+        let namespace =
+            Namespace::at(&pod.netns).map_err(|source| CniError::Namespace { path: pod.netns.clone(), source })?;
+        let mut records = self.records.lock().await;
+        if let Some(known) = records.pods.get(&pod.id).cloned() {
+            if known.namespace == namespace && self.is_attached(&known).await? {
+                return Ok(known.addresses);
+            }
+            // Cut off, or of a namespace that is no more.
+            self.detach(&mut records, &known).await?;
+        }
+        if !records.is_made {
+            self.make_host(&mut records).await?;
+        }
+        let mut memory = records.memory.clone();
+        let addresses = memory.choose(&self.pools, &records.used(), pod.identity.as_deref())?;
+        let record = Record {
+            id: pod.id.clone(),
+            netns: pod.netns.clone(),
+            namespace,
+            pod: format!("{}/{}", pod.namespace, pod.name),
+            addresses: addresses.clone(),
+            host_ports: pod.host_ports.clone(),
+            progress: Progress::Adding,
+        };
+        records.put(record.clone()).map_err(records_error("write"))?;
+        match self.attach(&mut records, &record).await {
+            Ok(host_link) => {
+                records.remember(memory).map_err(records_error("write"))?;
+                let record = Record { progress: Progress::Added { host_link }, ..record };
+                records.put(record).map_err(records_error("write"))?;
+                Ok(addresses)
+            }
+            Err(error) => {
+                if let Err(second) = self.detach(&mut records, &record).await {
+                    tracing::warn!(id = pod.id, error = %second, "a pod's network could not be removed");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Detaches a pod, whether its namespace is there or not.
+    ///
+    /// # Errors
+    /// When something could not be removed; the record stays until it is.
+    pub async fn remove(&self, id: &str) -> Result<(), CniError> {
+        let mut records = self.records.lock().await;
+        match records.pods.get(id).cloned() {
+            Some(record) => self.detach(&mut records, &record).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Removes everything of ids that do not live any more, and what nobody owns.
+    ///
+    /// # Errors
+    /// As [`Cni::remove`], of the first that failed.
+    pub async fn retain(&self, living: &BTreeSet<String>) -> Result<(), CniError> {
+        let mut records = self.records.lock().await;
+        self.keep_only(&mut records, living).await
+    }
+
+    /// Removes all: pods' links, bridge, masquerading, records; and sets the machine back as it was.
+    ///
+    /// # Errors
+    /// When something could not be removed; it may be called again.
+    pub async fn remove_all(&self) -> Result<(), CniError> {
+        let mut records = self.records.lock().await;
+        self.keep_only(&mut records, &BTreeSet::new()).await?;
+        records.is_made = false;
+        host::unmake(&self.settings).await?;
+        if let Some(former) = &records.former {
+            host::restore(&former.sysctls)?;
+        }
+        records.forget().map_err(records_error("remove"))
+    }
+
+    async fn keep_only(&self, records: &mut Records, living: &BTreeSet<String>) -> Result<(), CniError> {
+        let gone: Vec<Record> = records.pods.values().filter(|record| !living.contains(&record.id)).cloned().collect();
+        for record in gone {
+            self.detach(records, &record).await?;
+        }
+        self.remove_leftovers(records, None).await
+    }
+
+    async fn make_host(&self, records: &mut Records) -> Result<(), CniError> {
+        let former = match records.former.clone() {
+            Some(former) => former,
+            None => Former { sysctls: host::forwarding(&self.settings)?, nat_tables: None },
+        };
+        records.set_former(former.clone()).map_err(records_error("write"))?;
+        host::make(&self.settings, &self.pools).await?;
+        host::forward(&former.sysctls)?;
+        records.is_made = true;
+        Ok(())
+    }
+
+    /// Whether all was done, and the link is there still: a new namespace may have an old one's number.
+    async fn is_attached(&self, record: &Record) -> Result<bool, CniError> {
+        match &record.progress {
+            Progress::Added { host_link: Some(link) } => Ok(Links::open()?.find(link).await?.is_some()),
+            Progress::Added { host_link: None } | Progress::Adding => Ok(false),
+        }
+    }
+
+    /// Runs the plugins; the name of the pod's link on the machine.
+    async fn attach(&self, records: &mut Records, record: &Record) -> Result<Option<String>, CniError> {
+        let action = Action::Add(&record.netns);
+        self.run("loopback", record, action, &plugins::loopback()).await?;
+        let bridge = plugins::bridge(&self.settings, &self.pools, &record.addresses);
+        let answer = self.run("bridge", record, action, &bridge).await?;
+        let failed = |source| PluginError::Answer { name: "bridge", source };
+        let added: Added = serde_json::from_slice(&answer).map_err(failed)?;
+        let got = added.addresses();
+        if got != record.addresses {
+            return Err(CniError::OtherAddresses { wanted: record.addresses.clone(), got });
+        }
+        if !record.host_ports.is_empty() {
+            self.remember_tables(records).await?;
+            let answer: Value = serde_json::from_slice(&answer).map_err(failed)?;
+            let portmap = plugins::portmap(&self.settings, &record.host_ports, Some(&answer));
+            self.run("portmap", record, action, &portmap).await?;
+        }
+        Ok(added.host_link(&self.settings.bridge))
+    }
+
+    /// Runs the plugins the other way, and removes what they leave.
+    async fn detach(&self, records: &mut Records, record: &Record) -> Result<(), CniError> {
+        let action = Action::Remove(record.living_netns());
+        if !record.host_ports.is_empty() {
+            let portmap = plugins::portmap(&self.settings, &record.host_ports, None);
+            self.run("portmap", record, action, &portmap).await?;
+        }
+        let bridge = plugins::bridge(&self.settings, &self.pools, &record.addresses);
+        // All that it should remove is removed below in any case.
+        if let Err(error) = self.run("bridge", record, action, &bridge).await {
+            tracing::warn!(id = record.id, %error, "a CNI plugin did not remove a pod's link");
+        }
+        self.remove_leftovers(records, Some(&record.id)).await?;
+        records.remove(&record.id).map_err(records_error("remove"))?;
+        if records.pods.values().all(|record| record.host_ports.is_empty())
+            && let Some(former) = &records.former
+            && let Some(tables) = &former.nat_tables
+        {
+            leftovers::remove_portmap(tables).await?;
+            let former = Former { nat_tables: None, ..former.clone() };
+            records.set_former(former).map_err(records_error("write"))?;
+        }
+        Ok(())
+    }
+
+    /// Removes links and addresses of nobody; `gone` is nobody already.
+    async fn remove_leftovers(&self, records: &Records, gone: Option<&str>) -> Result<(), CniError> {
+        let living = || records.pods.values().filter(|record| Some(record.id.as_str()) != gone);
+        let links = living().filter_map(|record| match &record.progress {
+            Progress::Added { host_link } => host_link.as_deref(),
+            Progress::Adding => None,
+        });
+        leftovers::remove_links(&self.settings.bridge, &links.collect()).await?;
+        let used = living().flat_map(|record| &record.addresses).copied().collect();
+        let folder = plugins::address_files(&self.settings).join(plugins::network(&self.settings));
+        leftovers::remove_addresses(&folder, &used).map_err(records_error("remove"))
+    }
+
+    /// Before the first port is mapped: which tables are not of this doing.
+    async fn remember_tables(&self, records: &mut Records) -> Result<(), CniError> {
+        let former = records.former.clone().unwrap_or_default();
+        if former.nat_tables.is_none() {
+            let former = Former { nat_tables: Some(leftovers::nat_tables().await?), ..former };
+            records.set_former(former).map_err(records_error("write"))?;
+        }
+        Ok(())
+    }
+
+    async fn run(
+        &self,
+        name: &'static str,
+        record: &Record,
+        action: Action<'_>,
+        configuration: &Value,
+    ) -> Result<Vec<u8>, PluginError> {
+        plugins::run(&self.settings.plugins, name, &record.id, action, configuration).await
+    }
+}
+
+fn pools(settings: &Settings) -> Result<Vec<Pool>, CniError> {
+    let four = Pool::four(settings.subnet4);
+    let mut pools =
+        vec![four.ok_or_else(|| CniError::Subnet(format!("{}/{}", settings.subnet4.0, settings.subnet4.1)))?];
+    if let Some((network, prefix)) = settings.subnet6 {
+        let six = Pool::six((network, prefix));
+        pools.push(six.ok_or_else(|| CniError::Subnet(format!("{network}/{prefix}")))?);
+    }
+    Ok(pools)
+}
+
+/// As the specification has it for containers; and nothing that leads out of a folder.
+fn check_id(id: &str) -> Result<(), CniError> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    let is_good =
+        id.len() <= 128 && id.starts_with(|first: char| first.is_ascii_alphanumeric()) && id.bytes().all(is_plain);
+    if is_good { Ok(()) } else { Err(CniError::Id(id.to_owned())) }
+}
+
+fn records_error(action: &'static str) -> impl FnOnce(io::Error) -> CniError {
+    move |source| CniError::Records { action, source }
+}

@@ -1,0 +1,112 @@
+//! The machine's side: bridge, forwarding, masquerading.
+
+use std::io;
+
+use nftables::schema::NfObject;
+use nftables::types::{NfFamily, NfHook};
+
+use super::addresses::Pool;
+use super::{CniError, Settings};
+use crate::links::Links;
+use crate::mac::Mac;
+use crate::nft::{self, TableOf};
+use crate::sysctl;
+
+const FORWARD4: &str = "net/ipv4/ip_forward";
+const FORWARD6: &str = "net/ipv6/conf/all/forwarding";
+
+/// Makes the bridge and its rules, or makes sure of them.
+pub(super) async fn make(settings: &Settings, pools: &[Pool]) -> Result<(), CniError> {
+    let name = &settings.bridge;
+    let links = Links::open()?;
+    // An address of its own: the bridge would else change it whenever a pod comes or goes.
+    let bridge = links.bridge(name, Mac::stable("bridge", name), settings.mtu).await?;
+    if settings.subnet6.is_some() {
+        set(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")?;
+        set(&format!("net/ipv6/conf/{name}/accept_dad"), "0")?;
+        set(&format!("net/ipv6/conf/{name}/accept_ra"), "0")?;
+    }
+    links.up(&bridge).await?;
+    for pool in pools {
+        links.address(&bridge, pool.gateway(), pool.prefix).await?;
+    }
+    nft::apply(rules(name, pools)).await?;
+    Ok(())
+}
+
+/// Removes what [`make`] made.
+pub(super) async fn unmake(settings: &Settings) -> Result<(), CniError> {
+    Links::open()?.remove(&settings.bridge).await?;
+    let mut removal = nft::removal(NfFamily::IP, &table(&settings.bridge));
+    if settings.subnet6.is_some() {
+        removal.extend(nft::removal(NfFamily::IP6, &table(&settings.bridge)));
+    }
+    nft::apply(removal).await?;
+    Ok(())
+}
+
+/// What forwarding needs, with the values that are there now; to be set in this order.
+pub(super) fn forwarding(settings: &Settings) -> Result<Vec<(String, String)>, CniError> {
+    let mut names = vec![FORWARD4.to_owned()];
+    if settings.subnet6.is_some() {
+        // A machine that forwards heeds router advertisements no more, unless it is told to: it would lose its own way.
+        names.extend(links_that_heed_routers().map_err(failed("net/ipv6/conf/*/accept_ra"))?);
+        names.push(FORWARD6.to_owned());
+    }
+    names.into_iter().map(|name| sysctl::get(&name).map_err(failed(&name)).map(|value| (name, value))).collect()
+}
+
+/// Sets what [`forwarding`] named.
+pub(super) fn forward(former: &[(String, String)]) -> Result<(), CniError> {
+    former.iter().try_for_each(|(name, _)| set(name, if name.ends_with("accept_ra") { "2" } else { "1" }))
+}
+
+/// Sets it back, in reverse.
+pub(super) fn restore(former: &[(String, String)]) -> Result<(), CniError> {
+    former.iter().rev().try_for_each(|(name, value)| match sysctl::set(name, value) {
+        // The link is gone, and its setting with it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done.map_err(failed(name)),
+    })
+}
+
+fn links_that_heed_routers() -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir("/proc/sys/net/ipv6/conf")? {
+        let link = entry?.file_name().to_string_lossy().into_owned();
+        let name = format!("net/ipv6/conf/{link}/accept_ra");
+        let is_link = !matches!(link.as_str(), "all" | "default" | "lo");
+        // A link may go while one looks.
+        if is_link && sysctl::get(&name).is_ok_and(|value| value == "1") {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Pods' packets that leave the machine do so in its name.
+fn rules(bridge: &str, pools: &[Pool]) -> Vec<NfObject<'static>> {
+    let one = |pool: &Pool| {
+        let (family, header) = if pool.network().is_ipv6() { (NfFamily::IP6, "ip6") } else { (NfFamily::IP, "ip") };
+        let mut table = TableOf::new(family, &table(bridge));
+        table.nat_chain("postrouting", NfHook::Postrouting, 100);
+        let from_pods = nft::field_is(header, "saddr", nft::prefix(&pool.network(), pool.prefix));
+        table.rule("postrouting", vec![from_pods, nft::does_not_go_by(bridge), nft::masquerade()]);
+        table.into_objects()
+    };
+    pools.iter().flat_map(one).collect()
+}
+
+fn table(bridge: &str) -> String {
+    format!("orlop-{bridge}")
+}
+
+fn set(name: &str, value: &str) -> Result<(), CniError> {
+    sysctl::set(name, value).map_err(failed(name))
+}
+
+fn failed(name: &str) -> impl FnOnce(io::Error) -> CniError {
+    let name = name.to_owned();
+    move |source| CniError::Sysctl { name, source }
+}

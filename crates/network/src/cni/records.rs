@@ -1,0 +1,133 @@
+//! What this machine's pods have been given, on disk and in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::HostPort;
+use super::addresses::Memory;
+use crate::files;
+use crate::namespace::Namespace;
+
+/// One pod's network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Record {
+    pub(super) id: String,
+    pub(super) netns: PathBuf,
+    pub(super) namespace: Namespace,
+    /// Which pod it is, for who reads the file.
+    pub(super) pod: String,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) host_ports: Vec<HostPort>,
+    pub(super) progress: Progress,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Progress {
+    /// Plugins may have made anything.
+    Adding,
+    Added {
+        host_link: Option<String>,
+    },
+}
+
+impl Record {
+    /// The namespace's path, while it leads to the namespace.
+    pub(super) fn living_netns(&self) -> Option<&Path> {
+        Namespace::at(&self.netns).is_ok_and(|now| now == self.namespace).then_some(self.netns.as_path())
+    }
+}
+
+/// How the machine was before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Former {
+    /// Kernel settings, in the order in which they were changed.
+    pub(super) sysctls: Vec<(String, String)>,
+    /// Families that had a table `nat` before the first port of the machine was mapped; none: no port ever was.
+    pub(super) nat_tables: Option<BTreeSet<String>>,
+}
+
+/// All of it. Changes are on disk before they are in memory.
+#[derive(Debug)]
+pub(super) struct Records {
+    folder: PathBuf,
+    pub(super) pods: BTreeMap<String, Record>,
+    pub(super) memory: Memory,
+    pub(super) former: Option<Former>,
+    /// Whether this process has made the bridge and its rules.
+    pub(super) is_made: bool,
+}
+
+impl Records {
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        files::create_folder(&folder.join("pods"))?;
+        let mut pods = BTreeMap::new();
+        for entry in std::fs::read_dir(folder.join("pods"))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "json")
+                && let Some(record) = files::read_json::<Record>(&path)?
+            {
+                pods.insert(record.id.clone(), record);
+            }
+        }
+        let memory = files::read_json(&folder.join("addresses.json"))?.unwrap_or_default();
+        let former = files::read_json(&folder.join("former.json"))?;
+        Ok(Self { folder: folder.to_owned(), pods, memory, former, is_made: false })
+    }
+
+    pub(super) fn put(&mut self, record: Record) -> io::Result<()> {
+        // After `forget` there is no folder.
+        files::create_folder(&self.folder.join("pods"))?;
+        files::write_json(&self.path(&record.id), &record)?;
+        self.pods.insert(record.id.clone(), record);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, id: &str) -> io::Result<()> {
+        files::remove(&self.path(id))?;
+        self.pods.remove(id);
+        Ok(())
+    }
+
+    pub(super) fn remember(&mut self, memory: Memory) -> io::Result<()> {
+        if memory != self.memory {
+            files::create_folder(&self.folder)?;
+            files::write_json(&self.folder.join("addresses.json"), &memory)?;
+            self.memory = memory;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_former(&mut self, former: Former) -> io::Result<()> {
+        if self.former.as_ref() != Some(&former) {
+            files::create_folder(&self.folder)?;
+            files::write_json(&self.folder.join("former.json"), &former)?;
+            self.former = Some(former);
+        }
+        Ok(())
+    }
+
+    /// Removes the whole folder.
+    pub(super) fn forget(&mut self) -> io::Result<()> {
+        match std::fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        self.pods.clear();
+        self.memory = Memory::default();
+        self.former = None;
+        self.is_made = false;
+        Ok(())
+    }
+
+    pub(super) fn used(&self) -> BTreeSet<IpAddr> {
+        self.pods.values().flat_map(|record| &record.addresses).copied().collect()
+    }
+
+    fn path(&self, id: &str) -> PathBuf {
+        self.folder.join("pods").join(format!("{id}.json"))
+    }
+}

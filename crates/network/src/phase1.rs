@@ -1,0 +1,231 @@
+//! The masquerade binding: a guest's network behind a pod's address, made in the pod's namespace.
+//!
+//! ```text
+//! set_up ── plan, namespace ──> child: enters the namespace, makes links, rules and sockets
+//!        <── result, sockets ──
+//! ```
+//! The child is a process of its own, since who enters a namespace should do nothing else; it ends after its answer.
+//!
+//! # Guarantees
+//! - What was begun and cut off is finished by the next call; what was finished is answered from the record.
+//! - A record is never applied to another namespace than the one that it was made for.
+
+mod child;
+mod layout;
+mod rules;
+mod sockets;
+mod state;
+mod steps;
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::unix::AsyncFd;
+use tokio::process::Command;
+
+pub use crate::attached::{Attached, AttachedInterface, Sockets};
+use crate::mac::Mac;
+use crate::namespace::Namespace;
+use crate::{kernel, wire};
+use child::{Answer, Request};
+pub use child::{ChildError, child, child_that_ends_after};
+pub(crate) use layout::BRIDGE_MAC;
+use state::{Progress, State};
+
+/// The child needs some ten milliseconds, and `nft` on a busy machine seconds.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a pod's namespace shall have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// One bridge and one tap each.
+    pub interfaces: Vec<Interface>,
+}
+
+/// One interface of the guest, bound by masquerade.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interface {
+    /// The interface's name in the instance.
+    pub name: String,
+    /// The pod's link, such as `eth0`.
+    pub pod_link: String,
+    /// The guest's Ethernet address.
+    pub mac: Mac,
+    /// What is let through to the guest. None: everything.
+    pub ports: Vec<Port>,
+    /// Who may open the tap.
+    pub owner: Owner,
+    /// The guest's network instead of 10.0.2.0/24: its first address is the router's, its second the guest's.
+    pub cidr4: Option<(Ipv4Addr, u8)>,
+    /// The guest's network instead of fd10:0:2::/120.
+    pub cidr6: Option<(Ipv6Addr, u8)>,
+    /// Queues of the tap.
+    pub queues: u16,
+}
+
+/// A port of the guest that others may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Of which protocol.
+    pub protocol: Protocol,
+    /// Its number.
+    pub port: u16,
+}
+
+/// A protocol with ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// A user and a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+/// Why a guest's network is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum Phase1Error {
+    /// The record is of another pod's life.
+    #[error("the network was set up in another namespace than the pod has now, says {}", .0.display())]
+    OtherNamespace(PathBuf),
+    /// The record cannot be read or written.
+    #[error("cannot {action} the record {}", path.display())]
+    Record {
+        /// Which of the two.
+        action: &'static str,
+        /// Where it is.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The namespace is no namespace.
+    #[error("cannot look at the pod's network namespace")]
+    Namespace(#[source] io::Error),
+    /// The child did not start, or was not heard.
+    #[error("cannot talk to {}", program.display())]
+    Child {
+        /// What was started.
+        program: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The child ended without an answer.
+    #[error("the set-up of the network ended without an answer: {0}")]
+    NoAnswer(ExitStatus),
+    /// The child did not end.
+    #[error("the set-up of the network took too long")]
+    TimedOut,
+    /// The child tried, and tells why it could not.
+    #[error("cannot set up the network: {message}")]
+    Failed {
+        /// The chain of causes.
+        message: String,
+        /// Whether another attempt would end the same way.
+        is_final: bool,
+    },
+}
+
+impl Phase1Error {
+    /// Whether another attempt cannot help.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::OtherNamespace(_) => true,
+            // A file that is there and is no record stays so.
+            Self::Record { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+            }
+            Self::Failed { is_final, .. } => *is_final,
+            Self::Namespace(_) | Self::Child { .. } | Self::NoAnswer(_) | Self::TimedOut => false,
+        }
+    }
+}
+
+/// Makes what the plan says in a namespace, or answers what was made there before, with new sockets.
+///
+/// `program` is run as `PROGRAM network-setup` and shall call [`child`] at once; `state` is the file that remembers
+/// how far it came, one for each namespace. One call at a time for a namespace.
+///
+/// # Errors
+/// As [`Phase1Error`] says; asked again, it goes on where it was.
+pub async fn set_up(program: &Path, netns: BorrowedFd<'_>, state: &Path, plan: &Plan) -> Result<Attached, Phase1Error> {
+    let namespace = Namespace::of(netns).map_err(Phase1Error::Namespace)?;
+    let known = state::read(state).await?;
+    if known.as_ref().is_some_and(|known| known.namespace != namespace) {
+        return Err(Phase1Error::OtherNamespace(state.to_owned()));
+    }
+    if let Some(State { progress: Progress::Finished(interfaces), .. }) = known {
+        return ask(program, netns, &Request::Reopen(interfaces)).await;
+    }
+    if known.is_none() {
+        state::write(state, State { namespace: namespace.clone(), progress: Progress::Started }).await?;
+    }
+    let attached = ask(program, netns, &Request::SetUp(plan.clone())).await?;
+    state::write(state, State { namespace, progress: Progress::Finished(attached.interfaces.clone()) }).await?;
+    Ok(attached)
+}
+
+async fn ask(program: &Path, netns: BorrowedFd<'_>, request: &Request) -> Result<Attached, Phase1Error> {
+    match tokio::time::timeout(TIMEOUT, exchange(program, netns, request)).await {
+        Ok(answered) => answered,
+        Err(_) => Err(Phase1Error::TimedOut),
+    }
+}
+
+async fn exchange(program: &Path, netns: BorrowedFd<'_>, request: &Request) -> Result<Attached, Phase1Error> {
+    let failed = |source| Phase1Error::Child { program: program.to_owned(), source };
+    let (ours, theirs) = wire::pair().map_err(failed)?;
+    // Its input is the socket: the one descriptor that a process can be given without leaking it to others.
+    let mut command = Command::new(program);
+    command.arg("network-setup").stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
+    let mut child = command.spawn().map_err(failed)?;
+    drop(command);
+    let socket = nonblocking(ours).map_err(failed)?;
+    let bytes = serde_json::to_vec(request).map_err(|error| failed(error.into()))?;
+    // A child that ended early says more by how it ended than by a broken pipe.
+    let sent = wire::send_async(&socket, &bytes, &[netns]).await;
+    let (answer, sockets) = match sent {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => (Vec::new(), Vec::new()),
+        Err(error) => return Err(failed(error)),
+        Ok(()) => match wire::receive_async(&socket).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => (Vec::new(), Vec::new()),
+            received => received.map_err(failed)?,
+        },
+    };
+    let status = child.wait().await.map_err(failed)?;
+    if answer.is_empty() {
+        return Err(Phase1Error::NoAnswer(status));
+    }
+    match serde_json::from_slice(&answer).map_err(|error| failed(error.into()))? {
+        Answer::Failed { message, is_final } => Err(Phase1Error::Failed { message, is_final }),
+        Answer::Done(interfaces) => Attached::join(interfaces, sockets)
+            .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error))),
+    }
+}
+
+/// As [`set_up`], in this process and in the namespace that it is in.
+#[cfg(test)]
+pub(crate) async fn set_up_here(plan: &Plan) -> Result<Attached, steps::StepError> {
+    steps::set_up(plan, steps::Steps::new(|_| {})).await
+}
+
+fn nonblocking(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    let flags = rustix::fs::fcntl_getfl(socket.as_fd())?;
+    rustix::fs::fcntl_setfl(socket.as_fd(), flags | rustix::fs::OFlags::NONBLOCK)?;
+    kernel::watched(socket)
+}

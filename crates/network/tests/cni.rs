@@ -1,0 +1,277 @@
+//! Pods' networks with the real plugins, on a machine that is a namespace of its own.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use network::cni::{Attachment, Cni, CniError, HostPort, Settings};
+use support::Namespace;
+
+const BRIDGE: &str = "pods0";
+
+/// A machine: a namespace, and a folder for the records.
+struct Machine {
+    namespace: Namespace,
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { namespace: Namespace::new(), folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            bridge: BRIDGE.to_owned(),
+            subnet4: ([10, 77, 0, 0].into(), 24),
+            subnet6: Some(("fd77::".parse().unwrap(), 64)),
+            mtu: Some(1430),
+            plugins: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            state: self.folder.path().join("cni"),
+        }
+    }
+
+    fn cni(&self) -> Cni {
+        Cni::new(self.settings()).unwrap()
+    }
+
+    /// Runs on the machine: everything that is started there is in its namespace.
+    fn on<T: Send>(&self, work: impl AsyncFnOnce() -> T + Send) -> T {
+        self.namespace.inside(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(work())
+        })
+    }
+
+    /// Links, rules and settings, and the files below the folder.
+    fn look(&self) -> (String, Vec<PathBuf>) {
+        let script = "ip -brief link | cut -d' ' -f1; nft list ruleset 2>/dev/null; \
+                      cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/*/accept_ra \
+                          /proc/sys/net/ipv6/conf/all/forwarding";
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        (self.namespace.run("sh", &["-c", script]), files.collect())
+    }
+}
+
+fn pod(id: &str, namespace: &Namespace) -> Attachment {
+    Attachment {
+        id: id.to_owned(),
+        netns: namespace.path(),
+        namespace: "default".to_owned(),
+        name: id.to_owned(),
+        identity: None,
+        host_ports: Vec::new(),
+    }
+}
+
+fn reaches(from: &Namespace, to: &Namespace, at: IpAddr, port: u16, listen: u16) -> bool {
+    let _listener = to.inside(|| TcpListener::bind(("::", listen)).unwrap());
+    let to = SocketAddr::from((at, port));
+    from.inside(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)).is_ok())
+}
+
+#[test]
+fn pods_reach_each_other_and_the_machine_and_leave_nothing_behind() {
+    let machine = Machine::new();
+    let (one, other) = (Namespace::new(), Namespace::new());
+    let before = machine.look();
+    let (cni, gateways) = machine.on(async || {
+        let cni = machine.cni();
+        cni.prepare().await.unwrap();
+        (machine.cni(), cni.gateways())
+    });
+    assert_eq!(gateways, ["10.77.0.1".parse::<IpAddr>().unwrap(), "fd77::1".parse().unwrap()]);
+    let link = machine.namespace.ip(&format!("addr show {BRIDGE}"));
+    assert!(link.contains("10.77.0.1/24") && link.contains("fd77::1/64") && link.contains("mtu 1430"), "{link}");
+
+    let (first, second) = machine.on(async || {
+        let first = cni.add(&pod("one", &one)).await.unwrap();
+        assert_eq!(cni.add(&pod("one", &one)).await.unwrap(), first, "asked again");
+        (first, cni.add(&pod("other", &other)).await.unwrap())
+    });
+    assert_eq!(first, ["10.77.0.2".parse::<IpAddr>().unwrap(), "fd77::2".parse().unwrap()]);
+    assert!(one.ip("addr show eth0").contains("mtu 1430"));
+    for family in 0..2 {
+        assert!(reaches(&one, &other, second[family], 80, 80));
+        assert!(reaches(&other, &one, first[family], 80, 80));
+        assert!(reaches(&one, &machine.namespace, gateways[family], 80, 80));
+        assert!(reaches(&machine.namespace, &one, first[family], 80, 80));
+    }
+    machine.on(async || {
+        cni.retain(&BTreeSet::from(["other".to_owned()])).await.unwrap();
+        cni.retain(&BTreeSet::from(["other".to_owned()])).await.unwrap();
+    });
+    assert!(!one.ip("link").contains("eth0"));
+    assert!(reaches(&machine.namespace, &other, second[0], 80, 80));
+    machine.on(async || {
+        cni.remove_all().await.unwrap();
+        cni.remove_all().await.unwrap();
+    });
+    assert_eq!(machine.look(), before);
+}
+
+#[test]
+fn what_leaves_the_machine_does_so_in_its_name() {
+    let machine = Machine::new();
+    let (world, one) = (Namespace::new(), Namespace::new());
+    machine.namespace.connect("uplink", &world, "nic");
+    for (namespace, link, host) in [(&machine.namespace, "uplink", 1), (&world, "nic", 2)] {
+        namespace.ip(&format!("addr add 198.51.100.{host}/24 dev {link}"));
+        namespace.ip(&format!("addr add fd55::{host}/64 dev {link} nodad"));
+    }
+    machine.on(async || machine.cni().add(&pod("one", &one)).await.unwrap());
+    for (to, from) in [("198.51.100.2:80", "198.51.100.1"), ("[fd55::2]:80", "fd55::1")] {
+        let listener = world.inside(|| TcpListener::bind(("::", 80)).unwrap());
+        let to: SocketAddr = to.parse().unwrap();
+        let _stream = one.inside(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)).unwrap());
+        assert_eq!(listener.accept().unwrap().1.ip().to_canonical(), from.parse::<IpAddr>().unwrap());
+    }
+    let heeds = machine.namespace.run("cat", &["/proc/sys/net/ipv6/conf/uplink/accept_ra"]);
+    assert_eq!(heeds.trim(), "2", "the machine's own way is not lost");
+}
+
+#[test]
+fn an_identity_keeps_its_address_and_others_get_another() {
+    let machine = Machine::new();
+    let (one, other, third) = (Namespace::new(), Namespace::new(), Namespace::new());
+    let vm = |id: &str, namespace: &Namespace| Attachment { identity: Some("vm".to_owned()), ..pod(id, namespace) };
+    machine.on(async || {
+        let first = machine.cni().add(&vm("first", &one)).await.unwrap();
+        machine.cni().remove("first").await.unwrap();
+        // Each time as a new process would: from the records alone.
+        let between = machine.cni().add(&pod("between", &other)).await.unwrap();
+        assert_ne!(between, first);
+        assert_eq!(machine.cni().add(&vm("second", &one)).await.unwrap(), first);
+        let meanwhile = machine.cni().add(&vm("third", &third)).await.unwrap();
+        assert!(!first.contains(&meanwhile[0]) && !between.contains(&meanwhile[0]), "it is in use still");
+    });
+}
+
+#[test]
+fn a_pod_whose_namespace_is_gone_is_removed() {
+    let machine = Machine::new();
+    machine.on(async || machine.cni().prepare().await.unwrap());
+    let before = machine.look();
+    let one = Namespace::new();
+    machine.on(async || machine.cni().add(&pod("one", &one)).await.unwrap());
+    drop(one);
+    machine.on(async || {
+        let cni = machine.cni();
+        cni.remove("one").await.unwrap();
+        cni.remove("one").await.unwrap();
+        let never = pod("two", &Namespace::new());
+        assert!(matches!(cni.add(&never).await, Err(CniError::Namespace { .. })));
+    });
+    assert_eq!(machine.look().0, before.0);
+    let left = machine.settings().state.join("ipam").join(format!("orlop-{BRIDGE}"));
+    let addresses = std::fs::read_dir(left)
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().parse::<IpAddr>().is_ok());
+    assert_eq!(addresses.count(), 0);
+}
+
+#[test]
+fn a_link_that_is_gone_is_made_again() {
+    let machine = Machine::new();
+    let one = Namespace::new();
+    machine.on(async || {
+        machine.cni().add(&pod("one", &one)).await.unwrap();
+        one.ip("link del eth0");
+        let addresses = machine.cni().add(&pod("one", &one)).await.unwrap();
+        assert!(one.ip("addr show eth0").contains(&addresses[0].to_string()));
+    });
+}
+
+#[test]
+fn an_addition_that_was_cut_off_is_cleaned_up_or_done_again() {
+    let machine = Machine::new();
+    let (one, other) = (Namespace::new(), Namespace::new());
+    machine.on(async || machine.cni().prepare().await.unwrap());
+    let before = machine.look().0;
+    let record = machine.settings().state.join("pods/one.json");
+    let cut_off = |machine: &Machine| {
+        machine.on(async || machine.cni().add(&pod("one", &one)).await.unwrap());
+        // As if the process had ended before it heard from the plugin.
+        let text = std::fs::read_to_string(&record).unwrap();
+        let mut known: serde_json::Value = serde_json::from_str(&text).unwrap();
+        known["progress"] = "Adding".into();
+        std::fs::write(&record, known.to_string()).unwrap();
+    };
+    cut_off(&machine);
+    machine.on(async || {
+        let cni = machine.cni();
+        cni.add(&pod("other", &other)).await.unwrap();
+        let addresses = cni.add(&pod("one", &one)).await.unwrap();
+        assert!(one.ip("addr show eth0").contains(&addresses[0].to_string()));
+        cni.remove("one").await.unwrap();
+    });
+    cut_off(&machine);
+    machine.on(async || {
+        let cni = machine.cni();
+        cni.remove("one").await.unwrap();
+        cni.remove("other").await.unwrap();
+    });
+    assert_eq!(machine.look().0, before);
+    assert!(!record.exists());
+}
+
+#[test]
+fn a_port_of_the_machine_leads_to_a_pod_and_is_gone_with_it() {
+    let machine = Machine::new();
+    let (world, one) = (Namespace::new(), Namespace::new());
+    machine.namespace.connect("uplink", &world, "nic");
+    machine.namespace.ip("addr add 198.51.100.1/24 dev uplink");
+    world.ip("addr add 198.51.100.2/24 dev nic");
+    machine.on(async || machine.cni().prepare().await.unwrap());
+    let before = machine.look().0;
+    let host_ports = vec![HostPort { host_ip: None, host_port: 8080, container_port: 80, protocol: "TCP".to_owned() }];
+    let attachment = Attachment { host_ports, ..pod("one", &one) };
+    machine.on(async || machine.cni().add(&attachment).await.unwrap());
+    assert!(reaches(&world, &one, "198.51.100.1".parse().unwrap(), 8080, 80));
+    machine.on(async || machine.cni().remove("one").await.unwrap());
+    assert_eq!(machine.look().0, before);
+}
+
+#[test]
+fn of_an_addition_that_failed_nothing_is_left() {
+    let machine = Machine::new();
+    let one = Namespace::new();
+    machine.on(async || machine.cni().prepare().await.unwrap());
+    let before = machine.look().0;
+    one.ip("link add eth0 type veth peer name other");
+    machine.on(async || {
+        let cni = machine.cni();
+        assert!(matches!(cni.add(&pod("one", &one)).await, Err(CniError::Plugin(_))));
+        // A plugin that only some pods need is noticed when the first one comes.
+        let folder = machine.folder.path().join("plugins");
+        std::fs::create_dir(&folder).unwrap();
+        for name in ["bridge", "host-local", "loopback"] {
+            std::os::unix::fs::symlink(format!("/usr/lib/cni/{name}"), folder.join(name)).unwrap();
+        }
+        let few = Cni::new(Settings { plugins: vec![folder], ..machine.settings() }).unwrap();
+        let port = HostPort { host_ip: None, host_port: 1, container_port: 1, protocol: "UDP".to_owned() };
+        let two = Namespace::new();
+        let error = few.add(&Attachment { host_ports: vec![port], ..pod("two", &two) }).await.unwrap_err();
+        assert!(error.to_string().starts_with("there is no CNI plugin portmap"), "{error}");
+    });
+    assert_eq!(machine.look().0, before);
+    let records = std::fs::read_dir(machine.settings().state.join("pods")).unwrap();
+    assert_eq!(records.count(), 0);
+}
+
+#[test]
+fn what_cannot_work_is_refused_by_name() {
+    let machine = Machine::new();
+    let error = |settings| Cni::new(settings).unwrap_err().to_string();
+    let missing = Settings { plugins: vec![machine.folder.path().to_owned()], ..machine.settings() };
+    assert!(error(missing).starts_with("there is no CNI plugin bridge in "));
+    let narrow = Settings { subnet4: ([10, 0, 0, 0].into(), 31), ..machine.settings() };
+    assert_eq!(error(narrow), "the network 10.0.0.0/31 has no room for pods, or is no network");
+    assert!(error(Settings { bridge: "much-too-long-a-name".to_owned(), ..machine.settings() }).contains("bridge"));
+    let wrong = Attachment { id: "../one".to_owned(), ..pod("one", &machine.namespace) };
+    assert!(matches!(machine.on(async || machine.cni().add(&wrong).await), Err(CniError::Id(_))));
+}

@@ -1,0 +1,237 @@
+//! The masquerade binding in real namespaces: a client, the pod, and a guest.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use network::mac::Mac;
+use network::phase1::{Attached, Interface, Owner, Phase1Error, Plan, Port, Protocol, set_up};
+use support::Namespace;
+
+/// The steps that the child makes for one interface with both families.
+const STEPS: usize = 9;
+
+/// A pod with a peer on its link.
+struct Pod {
+    namespace: Namespace,
+    peer: Namespace,
+    folder: tempfile::TempDir,
+}
+
+impl Pod {
+    fn new() -> Self {
+        let (namespace, peer) = (Namespace::new(), Namespace::new());
+        namespace.connect("eth0", &peer, "up0");
+        namespace.ip("addr add 172.30.0.2/24 dev eth0");
+        namespace.ip("addr add fd99::2/64 dev eth0 nodad");
+        namespace.ip("link set eth0 mtu 1440");
+        namespace.ip("route add default via 172.30.0.1");
+        namespace.ip("-6 route add default via fd99::1");
+        peer.ip("addr add 172.30.0.1/24 dev up0");
+        peer.ip("addr add fd99::1/64 dev up0 nodad");
+        Self { namespace, peer, folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("network.json")
+    }
+
+    async fn set_up(&self, plan: &Plan) -> Result<Attached, Phase1Error> {
+        set_up(program(), self.namespace.open().as_fd(), &self.state(), plan).await
+    }
+
+    /// A guest whose network card is one end of a veth; the other end is in the bridge, as the tap is.
+    fn guest(&self) -> Namespace {
+        let guest = Namespace::new();
+        self.namespace.connect("guest", &guest, "nic");
+        self.namespace.ip("link set guest master k6t-eth0");
+        guest.ip("addr add 10.0.2.2/24 dev nic");
+        guest.ip("addr add fd10:0:2::2/120 dev nic nodad");
+        guest.ip("route add default via 10.0.2.1");
+        guest.ip("-6 route add default via fd10:0:2::1");
+        guest
+    }
+}
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_network-setup-test"))
+}
+
+fn plan(ports: Vec<Port>) -> Plan {
+    let interface = Interface {
+        name: "default".to_owned(),
+        pod_link: "eth0".to_owned(),
+        mac: Mac::stable("uid", "default"),
+        ports,
+        owner: Owner { uid: 107, gid: 108 },
+        cidr4: None,
+        cidr6: None,
+        queues: 1,
+    };
+    Plan { interfaces: vec![interface] }
+}
+
+/// Answers one connection with the address that it came from.
+fn serve_once(namespace: &Namespace, port: u16) -> std::thread::JoinHandle<IpAddr> {
+    let listener = namespace.inside(|| TcpListener::bind(("::", port)).unwrap());
+    std::thread::spawn(move || {
+        let (mut stream, from) = listener.accept().unwrap();
+        stream.write_all(b"hello").unwrap();
+        from.ip().to_canonical()
+    })
+}
+
+fn reaches(namespace: &Namespace, to: &str) -> bool {
+    let to: SocketAddr = to.parse().unwrap();
+    namespace.inside(|| {
+        let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_secs(5)) else { return false };
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text == "hello"
+    })
+}
+
+#[tokio::test]
+async fn a_pods_address_leads_to_its_guest_and_the_guest_out_in_the_pods_name() {
+    let pod = Pod::new();
+    let attached = pod.set_up(&plan(Vec::new())).await.unwrap();
+    let interface = &attached.interfaces[0];
+    assert_eq!((interface.bridge.as_str(), interface.tap.as_str(), interface.mtu), ("k6t-eth0", "tap0", 1440));
+    assert_eq!(interface.guest6, Some("fd10:0:2::2".parse().unwrap()));
+    let expected: Vec<IpAddr> = vec!["172.30.0.2".parse().unwrap(), "fd99::2".parse().unwrap()];
+    assert_eq!(interface.pod_addresses, expected);
+    let tap = pod.namespace.ip("-details link show tap0");
+    for expected in ["mtu 1440", "master k6t-eth0", "vnet_hdr on", "persist on", "user 107", "group 108"] {
+        assert!(tap.contains(expected), "{expected}: {tap}");
+    }
+
+    let guest = pod.guest();
+    for (to, from) in [("172.30.0.2:80", "172.30.0.1"), ("[fd99::2]:80", "fd99::1")] {
+        let served = serve_once(&guest, 80);
+        assert!(reaches(&pod.peer, to), "{to}");
+        assert_eq!(served.join().unwrap(), from.parse::<IpAddr>().unwrap(), "the guest sees who asks");
+    }
+    for (to, from) in [("172.30.0.1:80", "172.30.0.2"), ("[fd99::1]:80", "fd99::2")] {
+        let served = serve_once(&pod.peer, 80);
+        assert!(reaches(&guest, to), "{to}");
+        assert_eq!(served.join().unwrap(), from.parse::<IpAddr>().unwrap(), "others see the pod");
+    }
+    let served = serve_once(&guest, 80);
+    assert!(reaches(&pod.namespace, "127.0.0.1:80"));
+    assert_eq!(served.join().unwrap(), "10.0.2.1".parse::<IpAddr>().unwrap());
+    assert!(!reaches(&pod.namespace, "[::1]:80"), "refused, not lost");
+}
+
+#[tokio::test]
+async fn only_listed_ports_lead_to_the_guest() {
+    let pod = Pod::new();
+    let ports = vec![Port { protocol: Protocol::Tcp, port: 80 }, Port { protocol: Protocol::Udp, port: 53 }];
+    pod.set_up(&plan(ports)).await.unwrap();
+    let guest = pod.guest();
+    let _waiting = guest.inside(|| TcpListener::bind(("::", 81)).unwrap());
+    for (open, closed) in [("172.30.0.2:80", "172.30.0.2:81"), ("[fd99::2]:80", "[fd99::2]:81")] {
+        let served = serve_once(&guest, 80);
+        assert!(reaches(&pod.peer, open));
+        assert!(!reaches(&pod.peer, closed));
+        served.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_pod_without_ipv6_gives_its_guest_none() {
+    let pod = Pod::new();
+    pod.namespace.ip("addr del fd99::2/64 dev eth0");
+    let attached = pod.set_up(&plan(Vec::new())).await.unwrap();
+    assert_eq!(attached.interfaces[0].guest6, None);
+    assert!(attached.sockets[0].dhcp6.is_none() && attached.sockets[0].ra.is_none());
+    assert!(!pod.namespace.ip("-6 addr show k6t-eth0").contains("fd10"));
+    assert!(!pod.namespace.run("nft", &["list", "ruleset"]).contains("ip6"));
+}
+
+#[tokio::test]
+async fn whatever_step_it_was_cut_off_after_it_is_finished_by_the_next_call() {
+    let expected = {
+        let pod = Pod::new();
+        pod.set_up(&plan(Vec::new())).await.unwrap().interfaces
+    };
+    for last in 1..=STEPS {
+        let pod = Pod::new();
+        let cut = cut_off(&pod, last).await.unwrap_err();
+        assert!(matches!(cut, Phase1Error::NoAnswer(_)) && !cut.is_final(), "after step {last}: {cut:?}");
+        let attached = pod.set_up(&plan(Vec::new())).await.unwrap();
+        assert_eq!(attached.interfaces, expected, "after step {last}");
+        let guest = pod.guest();
+        let served = serve_once(&guest, 80);
+        assert!(reaches(&pod.peer, "[fd99::2]:80"), "after step {last}");
+        served.join().unwrap();
+    }
+    let pod = Pod::new();
+    assert!(cut_off(&pod, STEPS + 1).await.is_ok(), "there are no more steps");
+}
+
+/// Has the child killed after a step.
+async fn cut_off(pod: &Pod, last: usize) -> Result<Attached, Phase1Error> {
+    let script = pod.folder.path().join("cut-off");
+    let text = format!("#!/bin/sh\nNETWORK_TEST_LAST_STEP={last} exec {} \"$@\"\n", program().display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    set_up(&script, pod.namespace.open().as_fd(), &pod.state(), &plan(Vec::new())).await
+}
+
+#[tokio::test]
+async fn what_is_finished_is_answered_with_new_sockets_and_left_alone() {
+    let pod = Pod::new();
+    let first = pod.set_up(&plan(Vec::new())).await.unwrap();
+    pod.namespace.run("nft", &["flush", "ruleset"]);
+    let again = pod.set_up(&plan(vec![Port { protocol: Protocol::Tcp, port: 1 }])).await.unwrap();
+    assert_eq!(again.interfaces, first.interfaces);
+    assert_eq!(again.sockets.len(), 1);
+    assert_eq!(pod.namespace.run("nft", &["list", "ruleset"]), "", "nothing was made again");
+    pod.namespace.ip("link del k6t-eth0");
+    let gone = pod.set_up(&plan(Vec::new())).await.unwrap_err();
+    assert!(gone.is_final(), "{gone}");
+}
+
+#[tokio::test]
+async fn a_record_of_another_namespace_is_a_final_error() {
+    let pod = Pod::new();
+    pod.set_up(&plan(Vec::new())).await.unwrap();
+    let other = Namespace::new();
+    let error = set_up(program(), other.open().as_fd(), &pod.state(), &plan(Vec::new())).await.unwrap_err();
+    assert!(matches!(error, Phase1Error::OtherNamespace(_)) && error.is_final());
+    assert!(!other.ip("link").contains("k6t"));
+    for text in ["", "{", "[]"] {
+        std::fs::write(pod.state(), text).unwrap();
+        assert!(pod.set_up(&plan(Vec::new())).await.unwrap_err().is_final(), "no record: {text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_cannot_be_is_a_final_error_and_a_missing_link_is_not() {
+    let pod = Pod::new();
+    let mut wrong = plan(Vec::new());
+    wrong.interfaces[0].queues = 0;
+    assert!(pod.set_up(&wrong).await.unwrap_err().is_final());
+    let mut missing = plan(Vec::new());
+    missing.interfaces[0].pod_link = "eth1".to_owned();
+    let error = pod.set_up(&missing).await.unwrap_err();
+    assert_eq!(error.to_string(), "cannot set up the network: the pod has no link eth1");
+    assert!(!error.is_final());
+    pod.namespace.ip("link add k6t-eth0 type veth peer name other");
+    assert!(pod.set_up(&plan(Vec::new())).await.unwrap_err().is_final());
+}
+
+#[tokio::test]
+async fn a_tap_with_several_queues_is_a_multi_queue_tap() {
+    let pod = Pod::new();
+    let mut several = plan(Vec::new());
+    several.interfaces[0].queues = 4;
+    pod.set_up(&several).await.unwrap();
+    assert!(pod.namespace.ip("-details link show tap0").contains("multi_queue"));
+}

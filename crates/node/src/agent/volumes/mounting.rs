@@ -1,0 +1,102 @@
+//! Folders and mounts of volumes.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+
+use super::VolumeError;
+
+/// Makes a folder of this mode, whatever the process's mask; one that is there is left as it is.
+pub(in crate::agent) fn folder(path: &Path, mode: u32) -> Result<(), VolumeError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(path).map_err(VolumeError::io(path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(VolumeError::io(path))
+}
+
+/// Puts a file system in memory on a folder, unless there is one.
+pub(super) fn tmpfs(path: &Path, limit: Option<u64>, mode: u32) -> Result<(), VolumeError> {
+    if is_mounted(path).map_err(VolumeError::io(path))? {
+        return Ok(());
+    }
+    let size = limit.map(|limit| format!(",size={limit}")).unwrap_or_default();
+    let options = std::ffi::CString::new(format!("mode={mode:o}{size}")).unwrap_or_default();
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("tmpfs", path, "tmpfs", flags, options.as_c_str())
+        .map_err(|error| VolumeError::io(path)(io::Error::from(error)))
+}
+
+/// Shows what a file descriptor stands for at a path, unless something is shown there.
+pub(super) fn bind(descriptor: &Path, target: &Path) -> Result<(), VolumeError> {
+    mount_bind(descriptor, target).map_err(|error| VolumeError::io(target)(io::Error::from(error)))
+}
+
+fn is_mounted(path: &Path) -> io::Result<bool> {
+    let parent = path.parent().unwrap_or(path);
+    Ok(fs::metadata(path)?.dev() != fs::metadata(parent)?.dev())
+}
+
+/// Unmounts all that is mounted below a folder, the innermost first.
+pub(super) fn unmount_below(folder: &Path) -> Result<(), VolumeError> {
+    let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return Ok(()) };
+    let Ok(folder) = folder.canonicalize() else { return Ok(()) };
+    for path in mounted_below(&table, &folder) {
+        match unmount(&path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(VolumeError::io(&path)(error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Mount points below a folder, the newest first.
+fn mounted_below(table: &str, folder: &Path) -> Vec<PathBuf> {
+    let paths = table.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| PathBuf::from(unescape(text)));
+    let mut below: Vec<PathBuf> = paths.filter(|path| path.starts_with(folder)).collect();
+    below.reverse();
+    below
+}
+
+/// The kernel writes blanks and backslashes as three octal digits.
+fn unescape(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Removes a folder and all in it; one that is not there is no matter. Links are removed, not followed.
+pub(in crate::agent) fn remove_folder(path: &Path) -> Result<(), VolumeError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(VolumeError::io(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_below_a_folder_are_found_the_newest_first() {
+        let table = "1 0 0:1 / /a/b rw - tmpfs t rw\n2 1 0:2 / /a/b/c\\040d rw - tmpfs t rw\n3 1 0:3 / /ab rw - x y z\n";
+        let below = mounted_below(table, Path::new("/a"));
+        assert_eq!(below, [PathBuf::from("/a/b/c d"), PathBuf::from("/a/b")]);
+    }
+}

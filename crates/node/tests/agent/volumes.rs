@@ -1,0 +1,121 @@
+//! Volumes and variables from the API.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::bench::{Bench, is_ready, waiting};
+
+async fn make<T>(api: Api<T>, object: Value)
+where
+    T: Resource + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let object: T = serde_json::from_value(object).unwrap();
+    api.create(&PostParams::default(), &object).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_finds_its_volumes() {
+    let bench = Bench::new().await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(bench.client.clone());
+    let secrets: Api<Secret> = Api::default_namespaced(bench.client.clone());
+    make(maps.clone(), json!({ "metadata": { "name": "m" }, "data": { "key": "one" } })).await;
+    make(secrets, json!({ "metadata": { "name": "s" }, "stringData": { "word": "hush" } })).await;
+    let volumes = json!([
+        { "name": "empty", "emptyDir": {} },
+        { "name": "memory", "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } },
+        { "name": "map", "configMap": { "name": "m", "items": [{ "key": "key", "path": "deep/er" }] } },
+        { "name": "all", "projected": { "sources": [
+            { "secret": { "name": "s" } },
+            { "downwardAPI": { "items": [{ "path": "name", "fieldRef": { "fieldPath": "metadata.name" } }] } },
+        ] } },
+    ]);
+    let mounts: Vec<Value> = ["empty", "memory", "map", "all"]
+        .iter()
+        .map(|name| json!({ "name": name, "mountPath": format!("/{name}") }))
+        .chain([json!({ "name": "empty", "mountPath": "/part", "subPath": "a/b" })])
+        .collect();
+    let env = json!([{ "name": "W", "valueFrom": { "secretKeyRef": { "name": "s", "key": "word" } } }]);
+    let container = json!({ "name": "c", "image": "image:1", "volumeMounts": mounts, "env": env });
+    let context = json!({ "fsGroup": 77 });
+    bench.create("a", json!({ "volumes": volumes, "containers": [container], "securityContext": context })).await;
+    bench.until("a", is_ready).await;
+    let made = bench.machine.started("c");
+    let source = |target: &str| made.mounts.iter().find(|mount| mount.target == target).unwrap().source.clone();
+    assert_eq!(std::fs::read_to_string(source("/map").join("deep/er")).unwrap(), "one");
+    assert_eq!(std::fs::read_to_string(source("/all").join("word")).unwrap(), "hush");
+    assert_eq!(std::fs::read_to_string(source("/all").join("name")).unwrap(), "a");
+    assert_eq!(std::fs::metadata(source("/all").join("word")).unwrap().gid(), 77);
+    assert!(source("/map").ends_with("volumes/kubernetes.io~configmap/map"));
+    assert_eq!(std::fs::metadata(source("/empty")).unwrap().mode() & 0o2777, 0o2777);
+    std::fs::write(source("/part").join("x"), "").unwrap();
+    assert!(source("/empty").join("a/b/x").exists());
+    assert!(std::fs::read_to_string(source("/etc/hosts")).unwrap().contains("10.0.0.9\ta"));
+    assert!(made.env.contains(&("W".to_owned(), "hush".to_owned())));
+
+    let new = json!({ "data": { "key": "two" } });
+    maps.patch("m", &PatchParams::default(), &Patch::Merge(&new)).await.unwrap();
+    sleep(Duration::from_secs(90)).await;
+    assert_eq!(std::fs::read_to_string(source("/map").join("deep/er")).unwrap(), "two");
+
+    bench.pods().delete("a", &kube::api::DeleteParams::default()).await.unwrap();
+    bench.gone("a").await;
+    sleep(Duration::from_secs(1)).await;
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!table.contains(&bench.root().to_string_lossy().into_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_waits_for_what_is_missing() {
+    let bench = Bench::new().await;
+    let volumes = json!([{ "name": "v", "secret": { "secretName": "s" } }]);
+    bench.create("a", json!({ "volumes": volumes, "containers": [{ "name": "c", "image": "image:1" }] })).await;
+    bench.until("a", |pod| waiting(pod, "c") == "ContainerCreating").await;
+    assert!(bench.events().await.iter().any(|reason| reason == "FailedMount"));
+    let secrets: Api<Secret> = Api::default_namespaced(bench.client.clone());
+    make(secrets, json!({ "metadata": { "name": "s" } })).await;
+    sleep(Duration::from_secs(60)).await;
+    bench.until("a", is_ready).await;
+
+    let from = json!([{ "configMapRef": { "name": "m" } }]);
+    bench.create("b", json!({ "containers": [{ "name": "c", "image": "image:1", "envFrom": from }] })).await;
+    bench.until("b", |pod| waiting(pod, "c") == "CreateContainerConfigError").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_the_path_of_its_volume() {
+    let bench = Bench::new().await;
+    let disk = bench.root().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(bench.client.clone());
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(bench.client.clone());
+    let capacity = json!({ "storage": "1Gi" });
+    make(volumes, json!({ "metadata": { "name": "v" }, "spec": {
+        "capacity": capacity, "accessModes": ["ReadWriteOnce"], "hostPath": { "path": disk } } }))
+    .await;
+    make(claims.clone(), json!({ "metadata": { "name": "c" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "volumeName": "v", "resources": { "requests": capacity } } }))
+    .await;
+    let spec = json!({
+        "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }],
+        "containers": [{ "name": "c", "image": "image:1", "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }],
+    });
+    bench.create("a", spec).await;
+    bench.until("a", |pod| waiting(pod, "c") == "ContainerCreating").await;
+    let bound = json!({ "status": { "phase": "Bound" } });
+    claims.patch_status("c", &PatchParams::default(), &Patch::Merge(&bound)).await.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    bench.until("a", is_ready).await;
+    let made = bench.machine.started("c");
+    assert!(made.mounts.iter().any(|mount| mount.target == "/v" && mount.source == disk));
+    bench.pods().delete("a", &kube::api::DeleteParams::default()).await.unwrap();
+    bench.gone("a").await;
+    assert!(disk.exists(), "a claim outlives its pod");
+}

@@ -1,0 +1,110 @@
+//! Claims and volumes of one machine, on the embedded API server.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use apiserver::{ApiServer, Identity, Place};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, ResourceExt as _};
+use manager::caches::Caches;
+use manager::context::{Chance, Context, Now};
+use manager::events::Recorder;
+use manager::queue::QueueMetrics;
+use manager::stopping::Stopping;
+use node::provisioner::{NAME, Provisioner};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+async fn start(folder: &Path) -> Client {
+    let server = ApiServer::builder(Place::Memory).start().await.unwrap();
+    let client = Client::new(server.for_identity(Identity::admin()), "default");
+    let now: Now = Arc::new(|| Timestamp::UNIX_EPOCH);
+    let (recorder, writer) = Recorder::new(client.clone(), "test", now.clone());
+    tokio::spawn(writer);
+    let chance = Chance::seeded(1);
+    let caches = Caches::new(client.clone(), chance.clone());
+    let (queues, stopping) = (QueueMetrics::default(), Stopping::default());
+    let context = Context { client: client.clone(), caches: caches.clone(), recorder, now, queues, chance, stopping };
+    let provisioner = Provisioner::new(&context, "here", folder);
+    tokio::spawn(async move { provisioner.run().await });
+    tokio::spawn(async move { caches.run().await });
+    let class = json!({
+        "metadata": { "name": "local", "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
+        "provisioner": NAME,
+    });
+    create::<StorageClass>(&Api::all(client.clone()), class).await;
+    client
+}
+
+async fn create<K: Clone + DeserializeOwned + serde::Serialize + std::fmt::Debug>(api: &Api<K>, object: Value) -> K {
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
+}
+
+fn claim(spec: &Value) -> Value {
+    let mut whole = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
+    whole.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    json!({ "metadata": { "name": "data" }, "spec": whole })
+}
+
+fn is_bound(claim: Option<&PersistentVolumeClaim>) -> bool {
+    claim.is_some_and(|claim| claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound")))
+}
+
+#[tokio::test]
+async fn a_claim_gets_a_folder_and_keeps_it_until_no_pod_uses_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = start(folder.path()).await;
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+
+    create(&claims, claim(&json!({}))).await;
+    let bound = await_condition(claims.clone(), "data", is_bound).await.unwrap().unwrap();
+    let name = bound.spec.unwrap().volume_name.unwrap();
+    assert_eq!(bound.status.unwrap().capacity.unwrap()["storage"].0, "1Gi");
+    let volume = volumes.get(&name).await.unwrap();
+    let path = volume.spec.unwrap().local.unwrap().path;
+    assert_eq!(Path::new(&path), folder.path().join(&name));
+    std::fs::write(Path::new(&path).join("disk.img"), "bytes").unwrap();
+
+    let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "data" } });
+    let spec = json!({ "containers": [{ "name": "c", "image": "i" }], "volumes": [volume], "nodeName": "here" });
+    create(&pods, json!({ "metadata": { "name": "user" }, "spec": spec })).await;
+    let uid = claims.delete("data", &DeleteParams::default()).await.unwrap().left().unwrap().uid().unwrap();
+    // A second claim is served in the meantime: the first one had its turn, and stayed.
+    let mut second = claim(&json!({}));
+    second["metadata"]["name"] = json!("other");
+    create(&claims, second).await;
+    await_condition(claims.clone(), "other", is_bound).await.unwrap();
+    assert!(claims.get_opt("data").await.unwrap().is_some());
+
+    let ended = json!({ "status": { "phase": "Succeeded" } });
+    pods.patch_status("user", &PatchParams::default(), &Patch::Merge(&ended)).await.unwrap();
+    await_condition(claims.clone(), "data", conditions::is_deleted(&uid)).await.unwrap();
+    await_condition(volumes, &name, |volume: Option<&PersistentVolume>| volume.is_none()).await.unwrap();
+    assert!(!Path::new(&path).exists());
+}
+
+#[tokio::test]
+async fn a_volume_that_is_to_be_kept_outlives_its_claim() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = start(folder.path()).await;
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let class = json!({ "metadata": { "name": "kept" }, "provisioner": NAME, "reclaimPolicy": "Retain" });
+    create::<StorageClass>(&Api::all(client.clone()), class).await;
+    create(&claims, claim(&json!({ "storageClassName": "kept" }))).await;
+    let bound = await_condition(claims.clone(), "data", is_bound).await.unwrap().unwrap();
+    let name = bound.spec.unwrap().volume_name.unwrap();
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    let released = |volume: Option<&PersistentVolume>| {
+        volume.is_some_and(|volume| volume.status.as_ref().is_some_and(|one| one.phase.as_deref() == Some("Released")))
+    };
+    await_condition(volumes, &name, released).await.unwrap();
+    assert!(folder.path().join(name).exists());
+}

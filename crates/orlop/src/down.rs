@@ -1,0 +1,140 @@
+//! `orlop down`: stops everything of `orlop up`, VMs included, and leaves the machine as it was. Objects, images and
+//! volumes stay: the next `orlop up` starts again what is to run.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use node::runtime::spec::{PodState, Sandbox};
+use node::runtime::{Runtime, Shim};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, timeout};
+
+use crate::program::duration;
+use crate::target::Data;
+use crate::up::{self, lock, places};
+
+/// Stop all VMs and pods of this machine, then everything else.
+#[derive(clap::Args)]
+#[group(id = "down")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    data: Data,
+    #[command(flatten)]
+    network: up::NetworkArguments,
+    /// How long pods may take to end; then they are killed. A VM is killed by its own grace period before that.
+    #[arg(long, default_value = "5m", value_parser = duration, env = "ORLOP_DOWN_TIMEOUT")]
+    timeout: Duration,
+    /// Remove everything that was kept, too: objects, images, volumes.
+    #[arg(long, env = "ORLOP_DOWN_PURGE")]
+    purge: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
+    let data = arguments.data.folder()?;
+    if !data.exists() {
+        return writeln!(out, "there is nothing in {}", data.display()).context("write to standard output");
+    }
+    if let Some(pid) = lock::holder(&data)? {
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("read the pid of `orlop up`")?;
+        writeln!(out, "stopping `orlop up`, pid {pid}")?;
+        match kill_process(process, Signal::TERM) {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => return Err(error).with_context(|| format!("stop pid {pid}")),
+        }
+    }
+    let _lock = lock::wait(&data)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(stop(arguments, &data, out))?;
+    if arguments.purge {
+        std::fs::remove_dir_all(&data).with_context(|| format!("remove {}", data.display()))?;
+    }
+    writeln!(out, "orlop is down").context("write to standard output")
+}
+
+async fn stop(arguments: &Arguments, data: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    let shims = places::shims(data);
+    if shims.exists() {
+        let runtime = up::runtime(data).await?;
+        stop_pods(&runtime, arguments.timeout, out).await?;
+    }
+    unmount_below(data)?;
+    let network = arguments.network.cni(data)?;
+    network.remove_all().await.context("remove the pods' network")?;
+    Ok(())
+}
+
+async fn stop_pods(runtime: &Runtime, patience: Duration, out: &mut impl Write) -> anyhow::Result<()> {
+    let pods = runtime.existing().await.context("find the pods")?;
+    let mut ending: FuturesUnordered<_> = pods.iter().map(|(sandbox, shim)| end(sandbox, shim, patience)).collect();
+    let mut failed = Vec::new();
+    while let Some(ended) = ending.next().await {
+        match ended {
+            Ok(line) => writeln!(out, "{line}")?,
+            Err(error) => failed.push(format!("{error:#}")),
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("; ")) }
+}
+
+/// Asks the containers of a pod to end, waits, and removes what is left.
+async fn end(sandbox: &Sandbox, shim: &Shim, patience: Duration) -> anyhow::Result<String> {
+    let name = format!("{}/{}", sandbox.namespace, sandbox.name);
+    let begun = Instant::now();
+    let mut states = shim.states();
+    let running: Vec<String> = {
+        let state = states.borrow();
+        state.containers.iter().filter(|(_, state)| !state.is_over()).map(|(name, _)| name.clone()).collect()
+    };
+    for container in &running {
+        shim.signal(container, Signal::TERM.as_raw()).await.with_context(|| format!("stop {name}"))?;
+    }
+    let over = |state: &PodState| state.lost || state.containers.values().all(node::runtime::spec::ContainerState::is_over);
+    let in_time = timeout(patience, states.wait_for(over)).await.is_ok();
+    shim.end().await.with_context(|| format!("remove {name}"))?;
+    let how = if in_time { "stopped" } else { "killed" };
+    Ok(format!("{how} {name} after {:.1} s", begun.elapsed().as_secs_f64()))
+}
+
+/// What pods had mounted: the deepest first.
+fn unmount_below(data: &Path) -> anyhow::Result<()> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
+    for path in mounts_below(&table, data).into_iter().rev() {
+        unmount(&path, UnmountFlags::DETACH).with_context(|| format!("unmount {path}"))?;
+    }
+    Ok(())
+}
+
+/// In the order in which they were mounted.
+fn mounts_below(table: &str, folder: &Path) -> Vec<String> {
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
+    points.filter(|point| Path::new(point).starts_with(folder) && Path::new(point) != folder).collect()
+}
+
+/// The kernel writes blanks as octal numbers.
+fn unescape(text: &str) -> String {
+    let mut plain = text.to_owned();
+    for (escaped, character) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
+        plain = plain.replace(escaped, character);
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_of_the_folder_are_found_in_their_order() {
+        let table = "22 1 8:1 / / rw - ext4 /dev/a rw\n\
+                     30 22 0:5 / /data/my\\040pod rw - tmpfs tmpfs rw\n\
+                     31 30 0:6 / /data/my\\040pod/inner rw - tmpfs tmpfs rw\n\
+                     32 22 0:7 / /database rw - tmpfs tmpfs rw\n\
+                     33 22 0:8 / /data rw - ext4 /dev/b rw\n";
+        assert_eq!(mounts_below(table, Path::new("/data")), ["/data/my pod", "/data/my pod/inner"]);
+    }
+}

@@ -1,0 +1,18 @@
+//! `orlop shim`: the process that holds a pod; see `node::shim`.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+/// Hold a pod: its namespaces, its containers' output and exit codes.
+#[derive(clap::Args)]
+#[group(id = "shim")]
+pub(crate) struct Arguments {
+    /// The pod's folder.
+    #[arg(long, value_name = "FOLDER")]
+    state: PathBuf,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    node::shim::run(&arguments.state).context("hold the pod")
+}

@@ -1,0 +1,168 @@
+//! `orlop up`: the whole of it on one machine, in one process. SIGTERM and SIGKILL leave its VMs running; the next
+//! `orlop up` finds them again.
+
+pub(crate) mod control;
+mod defaults;
+pub(crate) mod lock;
+mod logs;
+mod node;
+mod parts;
+pub(crate) mod places;
+pub(crate) mod preflight;
+mod unit;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use apiserver::serve::Listening;
+use apiserver::{ApiServer, Place};
+use kube_controllers::scheduler::run::DEFAULT_SCHEDULER;
+use manager::context::Chance;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+use virt_controller::render::Launcher;
+
+use crate::admission::VirtualMachines;
+use crate::target::{Data, kubeconfig};
+use crate::{crds, scheduler};
+use control::Report;
+pub(crate) use node::{NetworkArguments, runtime};
+use parts::Parts;
+
+/// The image of launchers: this machine's own programs.
+pub(crate) const MACHINE_IMAGE: &str = "orlop.dev/machine";
+/// Who our programs are, as KubeVirt names their accounts.
+const CONTROLLER: &str = "system:serviceaccount:kubevirt:kubevirt-controller";
+const HANDLER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
+
+/// Run everything on this machine: API server, controllers, scheduler, node and virt-handler.
+#[derive(clap::Args)]
+#[group(id = "up")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    data: Data,
+    /// Where the API is served; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", env = "ORLOP_LISTEN")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    node: node::Arguments,
+    /// Pretend: so many nodes whose pods and guests exist only in the API.
+    #[arg(long, value_name = "COUNT", env = "ORLOP_HOLLOW_NODES")]
+    hollow_nodes: Option<u32>,
+    /// Print a unit for systemd that starts this with the same flags, and end.
+    #[arg(long)]
+    print_unit: bool,
+}
+
+pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<()> {
+    if arguments.print_unit {
+        let program = std::env::current_exe().context("find this program")?;
+        let flags: Vec<String> = std::env::args().skip(1).filter(|flag| flag != "--print-unit").collect();
+        return write!(out, "{}", unit::unit(&program, &flags)).context("write to standard output");
+    }
+    if arguments.hollow_nodes.is_none()
+        && let Some(missing) = preflight::missing(&arguments.node.qemu)
+    {
+        bail!("{missing}");
+    }
+    let data = arguments.data.folder()?;
+    std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
+    let _lock = lock::take(&data)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let result = runtime.block_on(serve(arguments, &data, out));
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(arguments: Arguments, data: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let Arguments { listen, node, hollow_nodes, .. } = arguments;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let control = control::listen(data)?;
+    // What is found out about the machine takes as long as the server's start; both at once.
+    let found = async {
+        match hollow_nodes {
+            Some(_) => Ok(None),
+            None => node.find(data).await.map(Some),
+        }
+    };
+    let (server, found) = tokio::try_join!(start_server(data), found)?;
+    let emulated = found.as_ref().is_none_or(node::Found::is_emulated);
+    let admin = parts::client(&server, "orlop-up");
+    defaults::install(&admin, emulated, ::node::provisioner::NAME).await.context("write the defaults")?;
+    let listening = Listening::on(listen, data, &server).await.context("serve the API")?;
+    let address = listening.address();
+    let facts = found.as_ref().map(node::Found::facts).unwrap_or_default();
+    let mut parts = Parts::new(server.clone());
+    start_controllers(&mut parts, data);
+    match (found, hollow_nodes) {
+        (Some(found), _) => found.start(&mut parts),
+        (None, count) => node::start_hollow(&mut parts, count.unwrap_or(1)),
+    }
+    let pages = parts.pages();
+    let reporter = Arc::new(move || {
+        let troubles = pages.iter().map(|(name, pages)| {
+            let told: Vec<String> = pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
+            ((*name).to_owned(), (!told.is_empty()).then(|| told.join("; ")))
+        });
+        let server = [("apiserver".to_owned(), None)];
+        let parts: BTreeMap<_, _> = troubles.chain(server).collect();
+        Report { pid: std::process::id(), server: format!("https://{address}"), parts, facts: facts.clone() }
+    });
+    writeln!(out, "orlop is up after {} ms: https://{address}", begun.elapsed().as_millis())?;
+    writeln!(out, "  export KUBECONFIG={}", kubeconfig(data).display())?;
+    out.flush()?;
+    let failed = server.failed();
+    let stop = async {
+        tokio::select! {
+            biased;
+            why = failed => Some(anyhow::anyhow!("the store failed: {why}")),
+            error = parts.ended() => Some(error),
+            _ = interrupt.recv() => None,
+            _ = terminate.recv() => None,
+        }
+    };
+    let mut reason = None;
+    let stopping = async { reason = stop.await };
+    tokio::select! {
+        biased;
+        () = listening.run(server.clone(), stopping) => {}
+        () = control::serve(control, reporter) => bail!("the control socket failed"),
+    }
+    parts.stop().await;
+    match reason {
+        Some(reason) => Err(reason),
+        None => Ok(()),
+    }
+}
+
+async fn start_server(data: &Path) -> anyhow::Result<ApiServer> {
+    let logs = logs::Logs::new(places::logs(data));
+    let components = [CONTROLLER, HANDLER].map(str::to_owned);
+    let admission = VirtualMachines::new(components, Chance::of_the_machine());
+    let builder = ApiServer::builder(Place::Folder(data.to_owned())).admission(admission).logs(logs.clone());
+    let server = builder.start().await.context("open the store")?;
+    logs.watch_with(parts::client(&server, "orlop-logs"));
+    crds::install(&server).await.context("define the kinds of virtual machines")?;
+    Ok(server)
+}
+
+fn start_controllers(parts: &mut Parts, data: &Path) {
+    let authority = std::fs::read_to_string(data.join("pki/ca.crt")).ok();
+    let settings = kube_controllers::table::Settings { root_ca: authority, ..Default::default() };
+    parts.start(
+        "kube-controllers",
+        "system:kube-controller-manager",
+        kube_controllers::table::DESCRIPTORS,
+        settings,
+    );
+    parts.start("scheduler", "system:kube-scheduler", scheduler::DESCRIPTORS, DEFAULT_SCHEDULER.to_owned());
+    let mut settings = virt_controller::table::Settings::new(Launcher::new(MACHINE_IMAGE));
+    settings.image_volumes = Some(true);
+    parts.start("virt-controller", CONTROLLER, virt_controller::table::DESCRIPTORS, settings);
+}

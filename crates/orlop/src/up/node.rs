@@ -1,0 +1,246 @@
+//! The node of `orlop up`: what it is found to have, and its parts.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use hypervisor::accelerator::{self, Accelerator};
+use manager::context::Started;
+use manager::descriptor::Descriptor;
+use network::cni::{self, Cni};
+use node::agent::{Agent, MachineImage};
+use node::hollow::HollowNodes;
+use node::provisioner::Provisioner;
+use node::runtime::{Places, Runtime};
+use storage::images::Images;
+use storage::pull::{Limits, Registries};
+use virt_handler::Handler;
+use virt_handler::hollow::HollowHandlers;
+
+use super::parts::Parts;
+use super::{HANDLER, MACHINE_IMAGE, places, preflight};
+use crate::{hollow, workbench};
+
+/// Where the program is inside launchers.
+const PROGRAM: &str = "/usr/bin/orlop";
+/// Users of launchers: one per pod, beyond those of people, of containers' and of systemd's ranges.
+const FIRST_USER: u32 = 0x4f52_0000;
+const USERS: u32 = 0x1_0000;
+/// What the machine's own programs and `orlop up` keep.
+const RESERVED_MEMORY: u64 = 512 << 20;
+
+/// The node's flags.
+#[derive(clap::Args)]
+#[group(id = "up_node")]
+pub(crate) struct Arguments {
+    /// The node's name; by default the machine's.
+    #[arg(long, value_name = "NAME", env = "ORLOP_NODE_NAME")]
+    node_name: Option<String>,
+    /// The QEMU to run.
+    #[arg(long, default_value = "qemu-system-x86_64", env = "ORLOP_QEMU")]
+    pub(super) qemu: PathBuf,
+    /// A registry that is spoken to without TLS: HOST or HOST:PORT.
+    #[arg(long = "insecure-registry", value_name = "HOST", env = "ORLOP_INSECURE_REGISTRY", value_delimiter = ',')]
+    insecure_registries: Vec<String>,
+    /// What pods and guests are told about name servers.
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf", env = "ORLOP_RESOLV_CONF")]
+    resolv_conf: PathBuf,
+    #[command(flatten)]
+    network: NetworkArguments,
+}
+
+/// The pods' network.
+#[derive(clap::Args)]
+#[group(id = "up_network")]
+pub(crate) struct NetworkArguments {
+    /// The bridge that connects pods.
+    #[arg(long, value_name = "NAME", default_value = "orlop0", env = "ORLOP_BRIDGE")]
+    bridge: String,
+    /// Addresses of pods.
+    #[arg(long, value_name = "CIDR", default_value = "10.88.0.0/16", value_parser = subnet::<Ipv4Addr>, env = "ORLOP_POD_CIDR")]
+    pod_cidr: (Ipv4Addr, u8),
+    /// Addresses of pods of the other family; "none" for none.
+    #[arg(long, value_name = "CIDR", default_value = "fd88::/64", value_parser = optional_subnet, env = "ORLOP_POD_CIDR6")]
+    pod_cidr6: Subnet6,
+}
+
+/// A subnet, or none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Subnet6(Option<(Ipv6Addr, u8)>);
+
+impl NetworkArguments {
+    /// The network that they describe, in the folder of `orlop up`.
+    pub(crate) fn cni(&self, data: &Path) -> anyhow::Result<Cni> {
+        let settings = cni::Settings {
+            bridge: self.bridge.clone(),
+            subnet4: self.pod_cidr,
+            subnet6: self.pod_cidr6.0,
+            mtu: None,
+            plugins: preflight::plugins(),
+            state: places::network(data),
+        };
+        Cni::new(settings).context("prepare the pods' network")
+    }
+}
+
+fn subnet<A: std::str::FromStr>(text: &str) -> Result<(A, u8), String> {
+    let wrong = || format!("{text:?} is no subnet such as 10.88.0.0/16");
+    let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+    Ok((address.parse().map_err(|_| wrong())?, prefix.parse().map_err(|_| wrong())?))
+}
+
+fn optional_subnet(text: &str) -> Result<Subnet6, String> {
+    if text == "none" { Ok(Subnet6(None)) } else { subnet(text).map(Some).map(Subnet6) }
+}
+
+/// The OCI runtime of this machine, with the pods of this folder.
+pub(crate) async fn runtime(data: &Path) -> anyhow::Result<Runtime> {
+    let program = std::env::current_exe().context("find this program")?;
+    let places = Places { state: places::shims(data), program };
+    Runtime::find(places, &["runc", "crun"]).await.context("find an OCI runtime that works")
+}
+
+/// What was found out about the machine.
+pub(crate) struct Found {
+    name: String,
+    data: PathBuf,
+    program: PathBuf,
+    qemu: PathBuf,
+    accelerator: Accelerator,
+    runtime: Runtime,
+    network: Cni,
+    images: Images,
+    registries: Registries,
+    resolv_conf: PathBuf,
+}
+
+impl Arguments {
+    /// Tries what is there.
+    pub(super) async fn find(self, data: &Path) -> anyhow::Result<Found> {
+        let Self { node_name, qemu, insecure_registries, resolv_conf, network } = self;
+        let Some(qemu) = preflight::find(&qemu.to_string_lossy()) else { bail!("{} is not there", qemu.display()) };
+        let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+        for folder in [places::shims(data), places::kubelet(data), places::handler(data)] {
+            std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+        }
+        let network = network.cni(data)?;
+        let prepared = async { network.prepare().await.context("prepare the pods' network") };
+        let probed = async { accelerator::probe(&qemu, data).await.context("find out what runs guests here") };
+        let (accelerator, runtime, ()) = tokio::try_join!(probed, runtime(data), prepared)?;
+        Ok(Found {
+            name: node_name.unwrap_or_else(host),
+            data: data.to_owned(),
+            program: std::env::current_exe().context("find this program")?,
+            qemu,
+            accelerator,
+            runtime,
+            network,
+            images: Images::open(&places::images(data), Limits::default()).context("open the images")?,
+            registries: workbench::registries(&insecure_registries)?,
+            resolv_conf,
+        })
+    }
+}
+
+/// What the parts of a node are made with.
+struct Settings {
+    agent: node::agent::Settings,
+    volumes: PathBuf,
+}
+
+const NODE: &[Descriptor<Settings>] = &[
+    Descriptor::new("node-agent", &[], |context, settings| {
+        let agent = Agent::new(context, settings.agent.clone());
+        Ok(Started::new(async move { agent.run().await }))
+    }),
+    Descriptor::new("local-volumes", &[], |context, settings| {
+        let provisioner = Provisioner::new(context, &settings.agent.node, &settings.volumes);
+        Ok(Started::new(async move { provisioner.run().await }))
+    }),
+];
+
+const VIRT_HANDLER: &[Descriptor<virt_handler::Settings>] =
+    &[Descriptor::new("virt-handler", &[], |context, settings| {
+        let handler = Handler::new(context, settings.clone());
+        Ok(Started::new(async move { handler.run().await }))
+    })];
+
+impl Found {
+    /// Whether guests are emulated.
+    pub(super) fn is_emulated(&self) -> bool {
+        self.accelerator == Accelerator::Tcg
+    }
+
+    /// What `orlop status` tells of the machine.
+    pub(super) fn facts(&self) -> BTreeMap<String, String> {
+        let accelerator = if self.is_emulated() { "none: KVM does not work, guests are emulated" } else { "KVM" };
+        BTreeMap::from([
+            ("node".to_owned(), self.name.clone()),
+            ("accelerator".to_owned(), accelerator.to_owned()),
+            ("runtime".to_owned(), format!("{} {}", self.runtime.name(), self.runtime.version())),
+            ("data".to_owned(), self.data.display().to_string()),
+        ])
+    }
+
+    /// Starts the node's parts.
+    pub(super) fn start(self, parts: &mut Parts) {
+        let Self { name, data, program, qemu, runtime, network, images, registries, resolv_conf, .. } = self;
+        let addresses = network.gateways();
+        let agent = node::agent::Settings {
+            node: name.clone(),
+            root: places::kubelet(&data),
+            logs: places::logs(&data),
+            runtime: Arc::new(runtime),
+            images: Arc::new(images),
+            registries,
+            network: Some(Arc::new(network)),
+            machine: MachineImage {
+                name: MACHINE_IMAGE.to_owned(),
+                files: vec![(program.clone(), PROGRAM.into())],
+                users: FIRST_USER..FIRST_USER + USERS,
+            },
+            resolv_conf,
+            reserved_memory: RESERVED_MEMORY,
+            addresses,
+            labels: BTreeMap::new(),
+        };
+        parts.start("node", &format!("system:node:{name}"), NODE, Settings { agent, volumes: places::volumes(&data) });
+        let mut handler =
+            virt_handler::Settings::of(&name, places::kubelet(&data), places::handler(&data), program);
+        handler.qemu = qemu;
+        parts.start("virt-handler", HANDLER, VIRT_HANDLER, handler);
+    }
+}
+
+const HOLLOW_NODES: &[Descriptor<u32>] = &[Descriptor::new("hollow-nodes", &[], |context, count| {
+    let nodes = HollowNodes::new(context, hollow::names("hollow", *count), node::hollow::Behaviour::default());
+    Ok(Started::new(async move { nodes.run().await }))
+})];
+
+const HOLLOW_HANDLERS: &[Descriptor<u32>] = &[Descriptor::new("hollow-handlers", &[], |context, count| {
+    let names = hollow::names("hollow", *count);
+    let handlers = HollowHandlers::new(context, names, virt_handler::hollow::Behaviour::default());
+    Ok(Started::new(async move { handlers.run().await }))
+})];
+
+/// Starts nodes that only pretend.
+pub(super) fn start_hollow(parts: &mut Parts, count: u32) {
+    parts.start("node", "system:node:hollow", HOLLOW_NODES, count);
+    parts.start("virt-handler", HANDLER, HOLLOW_HANDLERS, count);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subnets_are_read_and_mistakes_are_told() {
+        assert_eq!(subnet::<Ipv4Addr>("10.1.0.0/24"), Ok((Ipv4Addr::new(10, 1, 0, 0), 24)));
+        assert_eq!(optional_subnet("none"), Ok(Subnet6(None)));
+        for text in ["10.1.0.0", "10.1.0/24", "fd00::/x", ""] {
+            assert!(subnet::<Ipv4Addr>(text).is_err() && optional_subnet(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What `orlop up` needs of the machine: looked for before anything is started, and told in one screen.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// One thing that is needed.
+struct Need {
+    what: &'static str,
+    /// What is missing without it.
+    why: &'static str,
+    /// Any of these will do: a program of $PATH or a file.
+    any: &'static [&'static str],
+    /// Debian's package.
+    package: Option<&'static str>,
+}
+
+const NEEDS: &[Need] = &[
+    Need {
+        what: "QEMU",
+        why: "runs the guests",
+        any: &["qemu-system-x86_64"],
+        package: Some("qemu-system-x86"),
+    },
+    Need { what: "an OCI runtime", why: "runs the pods", any: &["runc", "crun"], package: Some("runc") },
+    Need { what: "nft", why: "connects the guests", any: &["nft"], package: Some("nftables") },
+    Need {
+        what: "CNI plugins",
+        why: "connect the pods",
+        any: &["/usr/lib/cni/bridge", "/opt/cni/bin/bridge"],
+        package: Some("containernetworking-plugins"),
+    },
+    Need { what: "tun devices", why: "connect the guests", any: &["/dev/net/tun"], package: None },
+];
+
+/// Where CNI plugins are.
+const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+
+/// The folders of CNI plugins that are there.
+pub(crate) fn plugins() -> Vec<PathBuf> {
+    PLUGINS.iter().map(PathBuf::from).filter(|folder| folder.is_dir()).collect()
+}
+
+/// A program of $PATH, or a file.
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
+    if name.contains('/') {
+        return Some(PathBuf::from(name)).filter(|path| path.exists());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Programs of administrators are not in everybody's path.
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
+    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// What is missing, on one screen; none if nothing is.
+pub(crate) fn missing(qemu: &Path) -> Option<String> {
+    let root = rustix::process::geteuid().is_root();
+    tell(root, |name| find(name).is_some() || (name == "qemu-system-x86_64" && find(&qemu.to_string_lossy()).is_some()))
+}
+
+fn tell(root: bool, there: impl Fn(&str) -> bool) -> Option<String> {
+    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !need.any.iter().any(|name| there(name))).collect();
+    if root && missing.is_empty() {
+        return None;
+    }
+    let mut text = String::from("this machine is not ready:\n");
+    if !root {
+        text.push_str("  root           namespaces, mounts and devices need it: run `sudo orlop up`\n");
+    }
+    for Need { what, why, any, .. } in &missing {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {what:14} {why}; looked for {}", any.join(", "));
+    }
+    let packages: Vec<&str> = missing.iter().filter_map(|need| need.package).collect();
+    if !packages.is_empty() {
+        let _ = writeln!(text, "on Debian or Ubuntu:\n  sudo apt-get install {}", packages.join(" "));
+    }
+    if missing.iter().any(|need| need.what == "tun devices") {
+        text.push_str("for tun devices:\n  sudo modprobe tun\n");
+    }
+    Some(text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_has_all_passes() {
+        assert_eq!(tell(true, |_| true), None);
+        // Either runtime will do.
+        assert_eq!(tell(true, |name| name != "runc"), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_told_with_the_command_that_installs_it() {
+        let text = tell(false, |name| name != "nft" && !name.contains("cni")).unwrap();
+        assert_eq!(
+            text,
+            "this machine is not ready:\n\
+             \x20 root           namespaces, mounts and devices need it: run `sudo orlop up`\n\
+             \x20 nft            connects the guests; looked for nft\n\
+             \x20 CNI plugins    connect the pods; looked for /usr/lib/cni/bridge, /opt/cni/bin/bridge\n\
+             on Debian or Ubuntu:\n\
+             \x20 sudo apt-get install nftables containernetworking-plugins"
+        );
+        assert!(tell(true, |name| !name.contains("tun")).unwrap().ends_with("sudo modprobe tun"));
+    }
+}

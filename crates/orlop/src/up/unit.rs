@@ -1,0 +1,51 @@
+//! `orlop up --print-unit`: the service of systemd.
+
+use std::path::Path;
+
+/// A unit whose restart spares the VMs: only the process itself is ended, not the pods that it has started.
+pub(crate) fn unit(program: &Path, arguments: &[String]) -> String {
+    let words = std::iter::once(program.display().to_string()).chain(arguments.iter().cloned());
+    let line = words.map(|word| quote(&word)).collect::<Vec<_>>().join(" ");
+    format!(
+        "[Unit]\n\
+         Description=Orlop: virtual machines through the Kubernetes API\n\
+         Wants=network-online.target\n\
+         After=network-online.target\n\
+         \n\
+         [Service]\n\
+         ExecStart={line}\n\
+         Restart=always\n\
+         RestartSec=1\n\
+         # Pods outlive this process: its restart spares the VMs. `orlop down` stops them.\n\
+         KillMode=process\n\
+         Delegate=yes\n\
+         TasksMax=infinity\n\
+         LimitNOFILE=1048576\n\
+         \n\
+         [Install]\n\
+         WantedBy=multi-user.target\n"
+    )
+}
+
+/// As systemd reads words: percent signs and quotes have a meaning.
+fn quote(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:,@+".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) {
+        return word.to_owned();
+    }
+    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    format!("\"{escaped}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_starts_what_was_asked_for_and_spares_the_pods() {
+        let arguments = ["up", "--data-dir", "/srv/my data"].map(str::to_owned);
+        let unit = unit(Path::new("/usr/bin/orlop"), &arguments);
+        assert!(unit.contains("ExecStart=/usr/bin/orlop up --data-dir \"/srv/my data\"\n"), "{unit}");
+        assert!(unit.contains("KillMode=process\n"));
+    }
+}

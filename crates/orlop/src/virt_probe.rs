@@ -1,0 +1,67 @@
+//! `orlop virt-probe`: a probe of the guest, run inside its launcher pod. Its exit code is the answer.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint};
+use virt_launcher::rpc::launcher_client::LauncherClient;
+use virt_launcher::rpc::{Empty, ExecRequest};
+
+/// Ask the guest of this pod how it is, through its agent.
+#[derive(clap::Args)]
+#[group(id = "virt_probe")]
+pub(crate) struct Arguments {
+    /// The launcher's socket.
+    #[arg(long, value_name = "PATH", env = "ORLOP_LAUNCHER_SOCKET")]
+    socket: PathBuf,
+    /// How long the guest may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, env = "ORLOP_PROBE_TIMEOUT_SECONDS")]
+    timeout_seconds: u64,
+    /// Only whether the guest's agent answers.
+    #[arg(long, conflicts_with = "command", env = "ORLOP_PROBE_GUEST_AGENT_PING")]
+    guest_agent_ping: bool,
+    /// A program in the guest and its arguments; it must end with 0.
+    #[arg(last = true)]
+    command: Vec<String>,
+}
+
+pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(async {
+        let timeout = Duration::from_secs(arguments.timeout_seconds);
+        tokio::time::timeout(timeout, probe(arguments, timeout)).await.context("the guest did not answer in time")?
+    })
+}
+
+async fn probe(arguments: Arguments, timeout: Duration) -> anyhow::Result<()> {
+    let Arguments { socket, guest_agent_ping, command, .. } = arguments;
+    let mut client = LauncherClient::new(connect(socket).await.context("connect to the launcher")?);
+    if guest_agent_ping {
+        client.guest_ping(Empty {}).await.context("ask the guest's agent")?;
+        return Ok(());
+    }
+    let mut words = command.into_iter();
+    let Some(program) = words.next() else { bail!("say --guest-agent-ping, or a command after --") };
+    let request = ExecRequest {
+        command: program.clone(),
+        arguments: words.collect(),
+        timeout_ms: Some(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX)),
+    };
+    let answer = client.exec(request).await.context("run the command in the guest")?.into_inner();
+    if answer.exit_code != 0 {
+        let words = String::from_utf8_lossy(if answer.stderr.is_empty() { &answer.stdout } else { &answer.stderr })
+            .into_owned();
+        bail!("{program} ended with {}: {}", answer.exit_code, words.trim_end());
+    }
+    Ok(())
+}
+
+async fn connect(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
+    let connector = tower::service_fn(move |_| {
+        let socket = socket.clone();
+        async move { UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
+    });
+    Endpoint::from_static("http://launcher").connect_with_connector(connector).await
+}

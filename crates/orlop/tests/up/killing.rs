@@ -1,0 +1,174 @@
+//! Everything is killed, at any moment, again and again: VMs come back, and no disk ever has two writers.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use api::vm::VirtualMachine;
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
+use serde_json::json;
+
+use super::Test;
+use super::guests::{add_volume, bare};
+use super::machine::{Machine, command_line, kill, qemus};
+use super::storing::claim;
+
+pub(crate) const TESTS: &[(&str, Test)] = &[("vms_survive_fifty_kills", vms_survive_fifty_kills)];
+
+/// How often something is killed.
+const KILLS: usize = 50;
+const VMS: [&str; 3] = ["a", "b", "c"];
+/// The longest pause before a kill: anything between nothing and a whole start.
+const LONGEST: u64 = 1500;
+
+/// What is killed.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    /// QEMU itself.
+    Qemu,
+    /// The launcher, first process of its container.
+    Launcher,
+    /// The pod's shim.
+    Shim,
+    /// API server, controllers, node agent and virt-handler: they are one process.
+    Up,
+}
+
+fn vms_survive_fifty_kills() -> Result<()> {
+    let seed = std::env::var("ORLOP_KILL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut chance = StdRng::seed_from_u64(seed);
+    let mut machine = Machine::up()?;
+    for name in VMS {
+        machine.create::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(claim(name, "16Mi"))?;
+        let mut vm = bare(name, "Always");
+        add_volume(&mut vm, "data", "persistentVolumeClaim", json!({ "claimName": name }))?;
+        machine.create::<VirtualMachine>(vm)?;
+    }
+    for name in VMS {
+        machine.phase(name, Phase::Running, None)?;
+    }
+    let witness = Witness::start();
+    for round in 0..KILLS {
+        let name = VMS[chance.random_range(0..VMS.len())];
+        let victim = [Victim::Qemu, Victim::Launcher, Victim::Shim, Victim::Up][chance.random_range(0..4)];
+        std::thread::sleep(Duration::from_millis(chance.random_range(0..LONGEST)));
+        strike(&mut machine, victim, name).with_context(|| format!("round {round} of seed {seed}: {victim:?} of {name}"))?;
+        witness.check().with_context(|| format!("round {round} of seed {seed}: {victim:?} of {name}"))?;
+    }
+    for name in VMS {
+        let told = |vm: Option<&VirtualMachine>| {
+            let status = vm.and_then(|vm| vm.status.as_ref());
+            status.is_some_and(|status| status.ready == Some(true))
+        };
+        machine.wait::<VirtualMachine>(name, "ready", told)?;
+        machine.phase(name, Phase::Running, None)?;
+        ensure!(qemus(name).len() == 1, "{name} has {:?}", qemus(name));
+    }
+    witness.check()
+}
+
+fn strike(machine: &mut Machine, victim: Victim, name: &str) -> Result<()> {
+    let qemu = qemus(name).first().copied();
+    let pid = match victim {
+        Victim::Up => {
+            machine.kill()?;
+            return machine.start();
+        }
+        Victim::Qemu => qemu,
+        Victim::Launcher => qemu.and_then(parent),
+        Victim::Shim => qemu.and_then(parent).and_then(parent),
+    };
+    // Between two lives there is nothing to kill.
+    let Some(pid) = pid.filter(|pid| *pid > 1) else { return Ok(()) };
+    match victim {
+        Victim::Shim => ensure!(command_line(pid).contains(" shim "), "{} is no shim", command_line(pid)),
+        Victim::Launcher => ensure!(command_line(pid).contains("virt-launcher"), "{}", command_line(pid)),
+        Victim::Qemu | Victim::Up => {}
+    }
+    // It may have ended by itself, being between two lives.
+    let _ = kill(pid);
+    Ok(())
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Looks at all QEMU processes all the time, and at the files that they have open for writing.
+struct Witness {
+    seen: Arc<std::sync::Mutex<Option<String>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Witness {
+    fn start() -> Self {
+        let (seen, stop) = (Arc::new(std::sync::Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+        let (told, asked) = (seen.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            while !asked.load(Ordering::Relaxed) {
+                if let Some(problem) = two_writers() {
+                    *told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(problem);
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        Self { seen, stop, thread: Some(thread) }
+    }
+
+    fn check(&self) -> Result<()> {
+        match &*self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner) {
+            Some(problem) => bail!("{problem}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Two processes that have the same disk open for writing.
+fn two_writers() -> Option<String> {
+    let mut writers: BTreeMap<PathBuf, Vec<u32>> = BTreeMap::new();
+    for name in VMS {
+        for pid in qemus(name) {
+            for file in open_for_writing(pid) {
+                writers.entry(file).or_default().push(pid);
+            }
+        }
+    }
+    writers.into_iter().find(|(_, pids)| pids.len() > 1).map(|(file, pids)| format!("{} is open in {pids:?}", file.display()))
+}
+
+/// Regular files of a process that it can write, by device and inode.
+fn open_for_writing(pid: u32) -> Vec<PathBuf> {
+    use std::os::unix::fs::MetadataExt as _;
+    let folder = Path::new("/proc").join(pid.to_string());
+    let entries = std::fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| {
+            let info = std::fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).ok()?;
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?.trim().to_owned();
+            let writable = u32::from_str_radix(&flags, 8).ok()? & 0o3 != 0;
+            let metadata = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file)?;
+            let name = std::fs::read_link(entry.path()).ok()?;
+            (writable && name.ends_with("disk.img")).then(|| PathBuf::from(format!("{}:{}", metadata.dev(), metadata.ino())))
+        })
+        .collect();
+    files.sort();
+    files.dedup();
+    files
+}

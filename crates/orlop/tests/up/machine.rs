@@ -1,0 +1,259 @@
+//! A machine under `orlop up`, and a client of it.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use api::vm::VirtualMachine;
+use api::vmi::VirtualMachineInstance;
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::wait::{Condition, await_condition};
+use kube::{Api, Client, Config, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// How long anything may take. Guests are emulated, several at a time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+/// The bridge of tests, beside that of a real `orlop up`.
+const BRIDGE: &str = "orloptest0";
+
+/// `orlop up` in a folder of its own. Everything is stopped and removed when it is dropped.
+pub(crate) struct Machine {
+    folder: TempDir,
+    process: Option<Child>,
+    flags: Vec<String>,
+    pub(crate) runtime: Runtime,
+    client: Option<Client>,
+}
+
+impl Machine {
+    /// Starts one.
+    pub(crate) fn up() -> Result<Self> {
+        Self::with(&[])
+    }
+
+    /// Starts one with further flags.
+    pub(crate) fn with(flags: &[&str]) -> Result<Self> {
+        // A long path, as no socket can have it.
+        let folder = tempfile::Builder::new().prefix("orlop-up-in-a-folder-with-a-long-name-").tempdir()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let mut machine = Self { folder, process: None, flags, runtime, client: None };
+        machine.start()?;
+        Ok(machine)
+    }
+
+    /// The folder of everything.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// The admin's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.data().join("kubeconfig")
+    }
+
+    /// The program with a verb, for this machine.
+    pub(crate) fn orlop(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
+        command.args(words).arg("--data-dir").arg(self.data());
+        command
+    }
+
+    /// Starts `orlop up`, and waits until it says that it is.
+    pub(crate) fn start(&mut self) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.folder.path().join("log"))?;
+        let mut process = self
+            .orlop(&["up", "--listen", "127.0.0.1:0", "--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24"])
+            .args(["--pod-cidr6", "fd99::/64", "--node-name", "here", "--log-level", "info"])
+            .args(&self.flags)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("start orlop up")?;
+        let mut lines = BufReader::new(process.stdout.take().context("no standard output")?).lines();
+        self.process = Some(process);
+        match lines.next() {
+            Some(Ok(line)) if line.starts_with("orlop is up") => {}
+            other => bail!("orlop up said {other:?}\n{}", self.log()),
+        }
+        // Whatever else it says must not block it.
+        std::thread::spawn(move || lines.for_each(drop));
+        let file = Kubeconfig::read_from(self.kubeconfig())?;
+        self.client = Some(self.runtime.block_on(async {
+            let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+            anyhow::Ok(Client::try_from(config)?)
+        })?);
+        Ok(())
+    }
+
+    /// What it wrote to its log.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// The process of `orlop up`.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.as_ref().map_or(0, Child::id)
+    }
+
+    /// Kills `orlop up`, and nothing else.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        let mut process = self.process.take().context("orlop up does not run")?;
+        process.kill()?;
+        let status = process.wait()?;
+        ensure!(status.signal() == Some(9), "orlop up ended with {status}\n{}", self.log());
+        Ok(())
+    }
+
+    /// `orlop down`.
+    pub(crate) fn down(&mut self) -> Result<String> {
+        let network = ["--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24", "--pod-cidr6", "fd99::/64"];
+        let said = e2e::output(self.orlop(&["down"]).args(network));
+        if let Some(mut process) = self.process.take() {
+            process.wait()?;
+        }
+        said
+    }
+
+    /// A client of it.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone().unwrap_or_else(|| panic!("orlop up never ran"))
+    }
+
+    /// The objects of a kind in the namespace `default`.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client(), "default")
+    }
+
+    /// Creates an object.
+    pub(crate) fn create<K>(&self, object: Value) -> Result<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+    {
+        let object: K = serde_json::from_value(object)?;
+        Ok(self.runtime.block_on(self.api::<K>().create(&PostParams::default(), &object))?)
+    }
+
+    /// Reads an object.
+    pub(crate) fn get<K>(&self, name: &str) -> Result<Option<K>>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        Ok(self.runtime.block_on(self.api::<K>().get_opt(name))?)
+    }
+
+    /// Changes an object.
+    pub(crate) fn patch<K>(&self, name: &str, patch: &Value) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let patched = self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch));
+        self.runtime.block_on(async { patched.await.map(drop) })?;
+        Ok(())
+    }
+
+    /// Deletes an object.
+    pub(crate) fn delete<K>(&self, name: &str) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let deleted = self.api::<K>().delete(name, &DeleteParams::default());
+        self.runtime.block_on(async { deleted.await.map(drop) })?;
+        Ok(())
+    }
+
+    /// Waits until something is true of an object.
+    pub(crate) fn wait<K>(&self, name: &str, what: &str, condition: impl Condition<K>) -> Result<Option<K>>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + Serialize + std::fmt::Debug + Send + 'static,
+    {
+        let waiting = await_condition(self.api::<K>(), name, condition);
+        match self.runtime.block_on(async { tokio::time::timeout(PATIENCE, waiting).await }) {
+            Ok(found) => Ok(found?),
+            Err(_) => {
+                let now = self.get::<K>(name)?.map(|object| serde_json::to_string_pretty(&object).unwrap_or_default());
+                bail!("{name} is not {what}: {}\n{}", now.unwrap_or_default(), tail(&self.log()))
+            }
+        }
+    }
+
+    /// Waits until an instance is in a phase, and is not another one than `not`.
+    pub(crate) fn phase(&self, name: &str, phase: Phase, not: Option<&str>) -> Result<VirtualMachineInstance> {
+        let (wanted, not) = (phase.clone(), not.map(str::to_owned));
+        let reached = move |vmi: Option<&VirtualMachineInstance>| {
+            vmi.is_some_and(|vmi| *vmi.phase() == wanted && vmi.metadata.uid != not)
+        };
+        let found = self.wait(name, &format!("{phase:?}"), reached)?;
+        found.context("the instance is gone")
+    }
+
+    /// Waits until a VM tells this status.
+    pub(crate) fn status(&self, name: &str, status: &'static str) -> Result<VirtualMachine> {
+        let told = move |vm: Option<&VirtualMachine>| {
+            let printable = vm.and_then(|vm| vm.status.as_ref()?.printable_status.as_ref());
+            printable.is_some_and(|printable| printable.to_string() == status)
+        };
+        self.wait(name, status, told)?.context("the VM is gone")
+    }
+
+    /// Waits until there is no such object.
+    pub(crate) fn gone<K>(&self, name: &str) -> Result<()>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + Serialize + std::fmt::Debug + Send + 'static,
+    {
+        self.wait::<K>(name, "gone", |object: Option<&K>| object.is_none()).map(drop)
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // A test that failed: what it said is worth more than what this says.
+        if self.data().exists() {
+            let _ = self.down();
+        }
+    }
+}
+
+fn tail(text: &str) -> &str {
+    let start = text.len().saturating_sub(6000);
+    text.get(text.ceil_char_boundary(start)..).unwrap_or_default()
+}
+
+/// The QEMU processes that run a guest of this name.
+pub(crate) fn qemus(name: &str) -> Vec<u32> {
+    let wanted = format!("guest=default_{name},");
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| command_line(*pid).contains(&wanted)).collect()
+}
+
+/// The words of a process.
+pub(crate) fn command_line(pid: u32) -> String {
+    let line = std::fs::read(Path::new("/proc").join(pid.to_string()).join("cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ")
+}
+
+/// Kills a process at once.
+pub(crate) fn kill(pid: u32) -> Result<()> {
+    e2e::output(Command::new("kill").args(["-KILL", &pid.to_string()])).map(drop)
+}

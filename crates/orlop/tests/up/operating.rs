@@ -1,0 +1,126 @@
+//! Starting, stopping, looking: what an operator does with `orlop up`.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use anyhow::{Context as _, Result, ensure};
+use api::vm::VirtualMachine;
+use api::vmi::VirtualMachineInstance;
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use kube::ResourceExt as _;
+
+use super::Test;
+use super::guests::{Terminal, bare, linux};
+use super::machine::{Machine, qemus};
+
+pub(crate) const TESTS: &[(&str, Test)] = &[
+    ("a_second_start_names_the_first", a_second_start_names_the_first),
+    ("only_the_owner_reaches_it", only_the_owner_reaches_it),
+    ("verbs_start_stop_and_restart_a_vm", verbs_start_stop_and_restart_a_vm),
+    ("a_killed_up_leaves_its_vms_and_the_next_finds_them", a_killed_up_leaves_its_vms_and_the_next_finds_them),
+    ("down_powers_guests_off_and_up_brings_them_back", down_powers_guests_off_and_up_brings_them_back),
+];
+
+fn a_second_start_names_the_first() -> Result<()> {
+    let machine = Machine::up()?;
+    let status = e2e::output(&mut machine.orlop(&["status"]))?;
+    for part in ["apiserver", "kube-controllers", "node", "scheduler", "virt-controller", "virt-handler"] {
+        let line = status.lines().find(|line| line.split_whitespace().next() == Some(part));
+        ensure!(line.is_some_and(|line| line.ends_with("well")), "{part} in {status}");
+    }
+    let refused = e2e::output(&mut machine.orlop(&["up"])).unwrap_err().to_string();
+    ensure!(refused.contains(&format!("with pid {}", machine.pid())), "{refused}");
+    Ok(())
+}
+
+fn only_the_owner_reaches_it() -> Result<()> {
+    let mut machine = Machine::up()?;
+    let mode = std::fs::metadata(machine.kubeconfig())?.permissions().mode();
+    ensure!(mode & 0o777 == 0o600, "{mode:o}");
+    let listening = listeners(machine.pid())?;
+    ensure!(listening.len() == 1 && listening.iter().all(|address| address.starts_with("127.0.0.1:")), "{listening:?}");
+    machine.down()?;
+    let said = e2e::output(&mut machine.orlop(&["status"])).unwrap_err().to_string();
+    ensure!(said.contains("does not run here"), "{said}");
+    Ok(())
+}
+
+/// Where a process listens, by `ss`.
+fn listeners(pid: u32) -> Result<Vec<String>> {
+    let table = e2e::output(std::process::Command::new("ss").args(["-H", "-l", "-t", "-u", "-n", "-p"]))?;
+    let lines = table.lines().filter(|line| line.contains(&format!("pid={pid},")));
+    Ok(lines.filter_map(|line| line.split_whitespace().nth(4)).map(str::to_owned).collect())
+}
+
+fn verbs_start_stop_and_restart_a_vm() -> Result<()> {
+    let machine = Machine::up()?;
+    machine.create::<VirtualMachine>(bare("v", "Halted"))?;
+    machine.status("v", "Stopped")?;
+    let refused = e2e::output(&mut machine.orlop(&["stop", "v"])).unwrap_err().to_string();
+    ensure!(refused.contains("VM is not running"), "{refused}");
+    e2e::output(&mut machine.orlop(&["start", "v"]))?;
+    let first = machine.phase("v", Phase::Running, None)?;
+    e2e::output(&mut machine.orlop(&["restart", "v"]))?;
+    let second = machine.phase("v", Phase::Running, first.metadata.uid.as_deref())?;
+    // The VM, not the instance, has the network's addresses.
+    let network = |vmi: &VirtualMachineInstance| {
+        let interface = vmi.status.as_ref()?.interfaces.as_ref()?.first()?;
+        Some((interface.mac.clone()?, interface.ip_address.clone()?))
+    };
+    ensure!(network(&first).is_some() && network(&first) == network(&second), "{:?} {:?}", network(&first), network(&second));
+    machine.status("v", "Running")?;
+    let listed = e2e::output(&mut machine.orlop(&["get"]))?;
+    let (_, address) = network(&second).context("an address")?;
+    ensure!(listed.lines().any(|line| line.starts_with("v ") && line.contains("Running") && line.contains(&address)), "{listed}");
+    e2e::output(&mut machine.orlop(&["stop", "v"]))?;
+    machine.gone::<VirtualMachineInstance>("v")?;
+    machine.status("v", "Stopped")?;
+    ensure!(qemus("v").is_empty());
+    machine.delete::<VirtualMachine>("v")?;
+    machine.gone::<VirtualMachine>("v")
+}
+
+fn a_killed_up_leaves_its_vms_and_the_next_finds_them() -> Result<()> {
+    let mut machine = Machine::up()?;
+    machine.create::<VirtualMachine>(linux("v", "Always")?)?;
+    let before = machine.phase("v", Phase::Running, None)?;
+    let mut terminal = Terminal::log_in(&machine, "v")?;
+    terminal.run("echo before > /tmp/mark")?;
+    let qemu = qemus("v");
+    machine.kill()?;
+    // The console does not go through what was killed.
+    ensure!(terminal.run("cat /tmp/mark")? == "before");
+    machine.start()?;
+    let after = machine.phase("v", Phase::Running, None)?;
+    ensure!(before.uid() == after.uid() && qemus("v") == qemu, "another guest runs");
+    ensure!(terminal.run("cat /tmp/mark")? == "before");
+    drop(terminal);
+    machine.status("v", "Running")?;
+    e2e::output(&mut machine.orlop(&["stop", "v"]))?;
+    machine.gone::<VirtualMachineInstance>("v")?;
+    ensure!(qemus("v").is_empty());
+    Ok(())
+}
+
+fn down_powers_guests_off_and_up_brings_them_back() -> Result<()> {
+    let mut machine = Machine::up()?;
+    for (name, strategy) in [("always", "Always"), ("once", "Once"), ("halted", "Halted")] {
+        machine.create::<VirtualMachine>(bare(name, strategy))?;
+    }
+    machine.create::<VirtualMachine>(linux("linux", "Always")?)?;
+    let linux = machine.phase("linux", Phase::Running, None)?;
+    let first = machine.phase("always", Phase::Running, None)?;
+    machine.phase("once", Phase::Running, None)?;
+    let mut terminal = Terminal::log_in(&machine, "linux")?;
+    let said = machine.down()?;
+    ensure!(said.contains("orlop is down") && !said.contains("killed"), "{said}");
+    // A guest that is asked to power off says so; one that is killed says nothing.
+    let words = terminal.console.rest();
+    ensure!(words.contains("reboot: Power down") || words.contains("going down") || words.contains("poweroff"), "{words}");
+    ensure!(qemus("linux").is_empty() && qemus("always").is_empty());
+    machine.start()?;
+    machine.phase("always", Phase::Running, first.metadata.uid.as_deref())?;
+    machine.phase("linux", Phase::Running, linux.metadata.uid.as_deref())?;
+    ensure!(qemus("once").is_empty() && qemus("halted").is_empty());
+    ensure!(qemus("always").len() == 1 && qemus("linux").len() == 1);
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! Disks and data: claims, secrets, probes and pauses of real guests.
+
+use anyhow::{Context as _, Result, ensure};
+use api::vm::VirtualMachine;
+use api::vmi::VirtualMachineInstance;
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use base64::Engine as _;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
+use kube::ResourceExt as _;
+use serde_json::{Value, json};
+use virt_launcher::rpc::Empty;
+use virt_launcher::rpc::launcher_client::LauncherClient;
+
+use super::Test;
+use super::guests::{Terminal, add_volume, linux, template};
+use super::machine::Machine;
+
+pub(crate) const TESTS: &[(&str, Test)] = &[
+    ("a_claims_data_outlives_its_guest", a_claims_data_outlives_its_guest),
+    ("cloud_init_comes_from_a_secret_and_a_probe_drives_ready", cloud_init_comes_from_a_secret_and_a_probe_drives_ready),
+    ("a_pause_is_told", a_pause_is_told),
+];
+
+/// A claim of the default class.
+pub(crate) fn claim(name: &str, size: &str) -> Value {
+    json!({
+        "metadata": { "name": name },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } },
+    })
+}
+
+fn a_claims_data_outlives_its_guest() -> Result<()> {
+    let machine = Machine::up()?;
+    machine.create::<PersistentVolumeClaim>(claim("data", "64Mi"))?;
+    let mut vm = linux("v", "Always")?;
+    add_volume(&mut vm, "data", "persistentVolumeClaim", json!({ "claimName": "data" }))?;
+    machine.create::<VirtualMachine>(vm)?;
+    let first = machine.phase("v", Phase::Running, None)?;
+    let mut terminal = Terminal::log_in(&machine, "v")?;
+    ensure!(terminal.run("cat /sys/block/vda/size")? == (64 * 2048).to_string());
+    terminal.run("echo kept-by-the-claim | dd of=/dev/vda conv=fsync 2> /dev/null")?;
+    drop(terminal);
+    e2e::output(&mut machine.orlop(&["restart", "v"]))?;
+    machine.phase("v", Phase::Running, first.metadata.uid.as_deref())?;
+    let mut terminal = Terminal::log_in(&machine, "v")?;
+    ensure!(terminal.run("head -c 17 /dev/vda")? == "kept-by-the-claim");
+    drop(terminal);
+    // Nothing of it is lost when the VM goes; with the claim it goes.
+    machine.delete::<VirtualMachine>("v")?;
+    machine.gone::<VirtualMachine>("v")?;
+    let volumes = || std::fs::read_dir(machine.data().join("volumes")).map_or(0, Iterator::count);
+    ensure!(volumes() == 1);
+    machine.delete::<PersistentVolumeClaim>("data")?;
+    machine.gone::<PersistentVolumeClaim>("data")?;
+    Ok(())
+}
+
+fn is_ready(vm: Option<&VirtualMachine>, ready: bool) -> bool {
+    vm.is_some_and(|vm| vm.status.as_ref().is_some_and(|status| status.ready.unwrap_or(false) == ready))
+}
+
+fn cloud_init_comes_from_a_secret_and_a_probe_drives_ready() -> Result<()> {
+    let machine = Machine::up()?;
+    let user_data = "#cloud-config\nhostname: from-the-secret\nwrite_files:\n- path: /etc/mark\n  content: secret\n";
+    let encoded = base64::engine::general_purpose::STANDARD.encode(user_data);
+    machine.create::<Secret>(json!({ "metadata": { "name": "init" }, "data": { "userdata": encoded } }))?;
+    let mut vm = linux("v", "Always")?;
+    add_volume(&mut vm, "init", "cloudInitNoCloud", json!({ "secretRef": { "name": "init" } }))?;
+    let probe = json!({ "exec": { "command": ["test", "-e", "/tmp/ready"] }, "periodSeconds": 1, "timeoutSeconds": 5 });
+    template(&mut vm)["readinessProbe"] = probe;
+    machine.create::<VirtualMachine>(vm)?;
+    machine.phase("v", Phase::Running, None)?;
+    let mut terminal = Terminal::log_in(&machine, "v")?;
+    ensure!(terminal.run("hostname")? == "from-the-secret");
+    ensure!(terminal.run("cat /etc/mark")? == "secret");
+    let vm = machine.get::<VirtualMachine>("v")?;
+    ensure!(is_ready(vm.as_ref(), false), "{vm:?}");
+    terminal.run("touch /tmp/ready")?;
+    machine.wait::<VirtualMachine>("v", "ready", |vm: Option<&VirtualMachine>| is_ready(vm, true))?;
+    terminal.run("rm /tmp/ready")?;
+    machine.wait::<VirtualMachine>("v", "not ready", |vm: Option<&VirtualMachine>| is_ready(vm, false))?;
+    Ok(())
+}
+
+fn a_pause_is_told() -> Result<()> {
+    let machine = Machine::up()?;
+    machine.create::<VirtualMachine>(linux("v", "Always")?)?;
+    let vmi = machine.phase("v", Phase::Running, None)?;
+    let mut terminal = Terminal::log_in(&machine, "v")?;
+    let mut launcher = machine.runtime.block_on(launcher(&machine, &vmi))?;
+    machine.runtime.block_on(launcher.pause(Empty {}))?;
+    machine.status("v", "Paused")?;
+    terminal.console.send("echo moved-on")?;
+    machine.runtime.block_on(launcher.unpause(Empty {}))?;
+    machine.status("v", "Running")?;
+    terminal.console.expect("moved-on").map(drop)
+}
+
+/// The launcher's own socket, through its folder: the path is too long for a socket.
+async fn launcher(machine: &Machine, vmi: &VirtualMachineInstance) -> Result<LauncherClient<tonic::transport::Channel>> {
+    let pods = vmi.status.as_ref().and_then(|status| status.active_pods.as_ref()).context("no pod")?;
+    let pod = pods.keys().next().with_context(|| format!("{} has no pod", vmi.name_any()))?;
+    let folder = machine.data().join(format!("kubelet/pods/{pod}/volumes/kubernetes.io~empty-dir/sockets"));
+    let opened = std::fs::File::open(folder)?;
+    let channel = tonic::transport::Endpoint::from_static("http://launcher");
+    let connector = tower::service_fn(move |_| {
+        let socket = format!("/proc/self/fd/{}/launcher-sock", std::os::fd::AsRawFd::as_raw_fd(&opened));
+        async move { tokio::net::UnixStream::connect(socket).await.map(hyper_util::rt::TokioIo::new) }
+    });
+    Ok(LauncherClient::new(channel.connect_with_connector(connector).await?))
+}

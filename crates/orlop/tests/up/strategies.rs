@@ -1,0 +1,5 @@
+//! To come.
+
+use super::Test;
+
+pub(crate) const TESTS: &[(&str, Test)] = &[];

@@ -1,0 +1,71 @@
+//! The little program that runs in a container disk's image: it listens on a socket, so that virt-handler finds it and with
+//! it the image's files, until its pod ends.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Why the image is not offered.
+#[derive(Debug, thiserror::Error)]
+pub enum OfferError {
+    /// The socket could not be made.
+    #[error("listen on {}", path.display())]
+    Listen {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The program could not be copied.
+    #[error("copy the program to {}", path.display())]
+    Install {
+        /// Where to.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Nobody could tell it to end.
+    #[error("listen for signals")]
+    Signals(#[source] io::Error),
+}
+
+/// Copies this program to a place from which it can be run inside an image.
+///
+/// # Errors
+/// When it cannot be read or written.
+pub fn install(program: &Path, path: &Path) -> Result<(), OfferError> {
+    let copied = std::fs::copy(program, path).map(drop);
+    copied.map_err(|source| OfferError::Install { path: path.to_owned(), source })
+}
+
+/// Offers the image until SIGTERM or SIGINT; the socket is the given path with `.sock` added.
+///
+/// # Errors
+/// When the socket cannot be made.
+pub async fn run(copy_path: &Path) -> Result<(), OfferError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(OfferError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(OfferError::Signals)?;
+    let mut path = copy_path.to_owned().into_os_string();
+    path.push(".sock");
+    let path = PathBuf::from(path);
+    let listen = |source| OfferError::Listen { path: path.clone(), source };
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen(error)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(listen)?;
+    loop {
+        tokio::select! {
+            biased;
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            // That somebody connects is all that is needed.
+            _ = listener.accept() => {}
+        }
+    }
+    // The pod's folder goes with the pod in any case.
+    let _ = std::fs::remove_file(&path);
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! What virt-handler does about one instance: a table from what is seen to one action and, perhaps, another phase.
+//!
+//! | instance | launcher | guest | what is done |
+//! |---|---|---|---|
+//! | of another node, or not handed over | | | nothing |
+//! | any | not reached yet | | nothing |
+//! | live | gone | | Succeeded or Failed by how the guest ended, Failed if nobody knows |
+//! | live | reached | ended | Succeeded or Failed |
+//! | live, to be deleted | reached | alive | shut down; kill when the grace period is over |
+//! | live, to be deleted | reached | absent | Failed: it never ran |
+//! | Scheduled | reached | absent | start; Failed if that cannot succeed |
+//! | Running | reached | absent | Failed: the guest is lost |
+//! | live | reached | runs or is paused | Running; after an I/O error, resume with a growing wait |
+//! | final | reached | alive | kill |
+//! | final or gone | reached | ended or absent | let the launcher go |
+//! | gone | reached | alive | shut down; kill when the grace period is over |
+//! | final or gone | gone, or none | | clean up |
+
+use std::time::Duration;
+
+use api::names::label;
+use api::vmi::VirtualMachineInstance;
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use virt_launcher::rpc::{End, State};
+
+/// What is known of an instance and its launcher.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Observed<'a> {
+    /// This node.
+    pub(crate) node: &'a str,
+    /// None if the API server knows no instance of this UID.
+    pub(crate) vmi: Option<&'a VirtualMachineInstance>,
+    pub(crate) launcher: Launcher,
+    pub(crate) memory: &'a Memory,
+    /// What a guest has to shut down whose instance is gone.
+    pub(crate) grace: Duration,
+}
+
+/// What is known of a launcher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Launcher {
+    /// Nothing, and nothing is to be known.
+    None,
+    /// It was not reached yet, or not again.
+    Connecting,
+    Connected {
+        state: State,
+        end: End,
+    },
+    /// It ended or does not answer any more, and how its guest had ended, if it had.
+    Gone {
+        end: Option<End>,
+    },
+}
+
+/// What this process did about an instance so far, and must not do too often.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Memory {
+    /// When the instance was seen to be gone.
+    pub(crate) gone_since: Option<Timestamp>,
+    /// When the guest was last asked to power off.
+    pub(crate) asked: Option<Timestamp>,
+    /// When it was last killed.
+    pub(crate) killed: Option<Timestamp>,
+    /// Failures in a row to start or to resume the guest.
+    pub(crate) failures: u32,
+    /// Until when to wait after the last.
+    pub(crate) retry_at: Option<Timestamp>,
+    /// Why the guest cannot start, as it was told.
+    pub(crate) failure: Option<Failure>,
+    /// All is cleaned up.
+    pub(crate) done: bool,
+}
+
+/// Why a guest did not start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    /// No further attempt can succeed.
+    pub(crate) is_final: bool,
+}
+
+/// What to do; nothing at rest.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) action: Action,
+    /// The phase that the instance is in, if virt-handler can tell.
+    pub(crate) phase: Option<Phase>,
+    /// Look again after this long, even if nothing changes.
+    pub(crate) again: Option<Duration>,
+}
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Action {
+    #[default]
+    Nothing,
+    /// Connect the guest's network and start it.
+    Start,
+    /// Let a guest go on that an I/O error has paused.
+    Resume,
+    /// Ask the guest to power off within the time that is left.
+    Shutdown {
+        rest: Duration,
+    },
+    Kill,
+    /// Let the launcher go, then clean up.
+    Delete,
+    /// Remove what this node still has of the instance.
+    CleanUp,
+}
+
+/// What a guest has to shut down, if its spec does not say.
+pub(crate) const GRACE: Duration = Duration::from_secs(30);
+/// How often a guest is asked to shut down.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// Waits between attempts to start a guest, the first and the longest.
+const START_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// Waits between attempts to resume a guest, the first and the longest.
+const RESUME_BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(180));
+
+/// # Guarantees
+/// - An instance of another node, or one that was not handed over, is left alone.
+/// - No guest is started for an instance that is final, gone or to be deleted, nor a second time for one that ran.
+/// - A guest is killed only when its instance is final, or its grace period is over.
+/// - A launcher is let go only when its instance is final or gone: how the guest ended is on record by then.
+/// - A phase only goes forward.
+pub(crate) fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
+    let Some(vmi) = seen.vmi else { return gone(seen, now) };
+    if !is_of(vmi, seen.node) {
+        return Plan::default();
+    }
+    match vmi.phase() {
+        Phase::Scheduled | Phase::Running => live(vmi, seen, now),
+        Phase::Succeeded | Phase::Failed => over(seen),
+        Phase::Unset
+        | Phase::Pending
+        | Phase::Scheduling
+        | Phase::WaitingForSync
+        | Phase::Unknown
+        | Phase::Other(_) => Plan::default(),
+    }
+}
+
+/// Whether an instance was handed over to a node.
+pub(crate) fn is_of(vmi: &VirtualMachineInstance, node: &str) -> bool {
+    vmi.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_NAME)).is_some_and(|name| name == node)
+}
+
+/// What an instance gives its guest to shut down.
+pub(crate) fn grace_of(vmi: &VirtualMachineInstance) -> Duration {
+    let seconds = vmi.spec.termination_grace_period_seconds;
+    seconds.map_or(GRACE, |seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
+}
+
+/// When to try again after so many failures in a row.
+pub(crate) fn start_again(failures: u32, now: Timestamp) -> Timestamp {
+    now + backoff(START_BACKOFF, failures)
+}
+
+/// When to resume again after so many times.
+pub(crate) fn resume_again(times: u32, now: Timestamp) -> Timestamp {
+    now + backoff(RESUME_BACKOFF, times)
+}
+
+fn backoff((first, most): (Duration, Duration), failures: u32) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(most)
+}
+
+fn live(vmi: &VirtualMachineInstance, seen: &Observed<'_>, now: Timestamp) -> Plan {
+    let (state, end) = match seen.launcher {
+        Launcher::None | Launcher::Connecting => return Plan::default(),
+        Launcher::Gone { end } => return enter(end.map_or(Phase::Failed, |end| phase_after(end, vmi))),
+        Launcher::Connected { state, end } => (state, end),
+    };
+    let started = vmi.phase().is_running();
+    match state {
+        State::Ended => enter(phase_after(end, vmi)),
+        State::Absent if started || vmi.is_marked_for_deletion() => enter(Phase::Failed),
+        State::Absent => start(seen.memory, now),
+        _ if vmi.is_marked_for_deletion() => {
+            let asked = vmi.metadata.deletion_timestamp.as_ref().map_or(now, |Time(at)| *at);
+            let phase = (!matches!(state, State::Starting | State::Unspecified)).then_some(Phase::Running);
+            Plan { phase, ..stop(asked, grace_of(vmi), seen.memory, now) }
+        }
+        // A word of a newer launcher says nothing to us.
+        State::Starting | State::Unspecified => Plan::default(),
+        State::PausedByIoError => Plan { phase: Some(Phase::Running), ..resume(seen.memory, now) },
+        State::Running | State::PausedByUser | State::PausedByQemu | State::Stopping => enter(Phase::Running),
+    }
+}
+
+fn over(seen: &Observed<'_>) -> Plan {
+    match seen.launcher {
+        Launcher::Connecting => Plan::default(),
+        Launcher::None | Launcher::Gone { .. } if seen.memory.done => Plan::default(),
+        Launcher::None | Launcher::Gone { .. } => act(Action::CleanUp),
+        Launcher::Connected { state, .. } if is_alive(state) => act(Action::Kill),
+        Launcher::Connected { .. } => act(Action::Delete),
+    }
+}
+
+fn gone(seen: &Observed<'_>, now: Timestamp) -> Plan {
+    match seen.launcher {
+        Launcher::Connected { state, .. } if is_alive(state) => {
+            stop(seen.memory.gone_since.unwrap_or(now), seen.grace, seen.memory, now)
+        }
+        _ => over(seen),
+    }
+}
+
+fn start(memory: &Memory, now: Timestamp) -> Plan {
+    if memory.failure.as_ref().is_some_and(|failure| failure.is_final) {
+        return enter(Phase::Failed);
+    }
+    when_due(Action::Start, memory, now)
+}
+
+fn resume(memory: &Memory, now: Timestamp) -> Plan {
+    when_due(Action::Resume, memory, now)
+}
+
+fn when_due(action: Action, memory: &Memory, now: Timestamp) -> Plan {
+    match memory.retry_at.map(|at| until(at, now)).filter(|rest| !rest.is_zero()) {
+        Some(rest) => Plan { again: Some(rest), ..Plan::default() },
+        None => act(action),
+    }
+}
+
+/// Asks the guest to power off, again and again, and kills it when its time is over.
+fn stop(since: Timestamp, grace: Duration, memory: &Memory, now: Timestamp) -> Plan {
+    let rest = grace.saturating_sub(until(now, since));
+    let is_over = rest.is_zero();
+    let last = if is_over { memory.killed } else { memory.asked };
+    let pause = last.map_or(Duration::ZERO, |last| ASK_AGAIN.saturating_sub(until(now, last)));
+    let action = match (pause.is_zero(), is_over) {
+        (false, _) => Action::Nothing,
+        (true, true) => Action::Kill,
+        (true, false) => Action::Shutdown { rest },
+    };
+    let pause = if pause.is_zero() { ASK_AGAIN } else { pause };
+    Plan { action, again: Some(if is_over { pause } else { pause.min(rest) }), ..Plan::default() }
+}
+
+/// What an instance has become when its guest has ended like this. A guest that was killed after a grace period did not
+/// shut down; one that had none was to be killed.
+fn phase_after(end: End, vmi: &VirtualMachineInstance) -> Phase {
+    match end {
+        End::PoweredOff | End::Rebooted => Phase::Succeeded,
+        End::Killed if !has_acpi(vmi) || grace_of(vmi).is_zero() => Phase::Succeeded,
+        End::Killed
+        | End::KilledFromOutside
+        | End::Panicked
+        | End::OutOfMemory
+        | End::Crashed
+        | End::FailedToStart
+        | End::Unspecified => Phase::Failed,
+    }
+}
+
+/// Whether the guest can be told to power off.
+fn has_acpi(vmi: &VirtualMachineInstance) -> bool {
+    let acpi = vmi.spec.domain.features.as_ref().and_then(|features| features.acpi.as_ref());
+    acpi.and_then(|acpi| acpi.enabled) != Some(false)
+}
+
+/// Whether there is a guest that may write to its disks.
+pub(crate) fn is_alive(state: State) -> bool {
+    match state {
+        State::Absent | State::Ended => false,
+        State::Unspecified
+        | State::Starting
+        | State::Running
+        | State::PausedByUser
+        | State::PausedByIoError
+        | State::PausedByQemu
+        | State::Stopping => true,
+    }
+}
+
+fn act(action: Action) -> Plan {
+    Plan { action, ..Plan::default() }
+}
+
+fn enter(phase: Phase) -> Plan {
+    Plan { phase: Some(phase), ..Plan::default() }
+}
+
+/// From one time to another; nothing if that is over.
+fn until(later: Timestamp, earlier: Timestamp) -> Duration {
+    Duration::try_from(later.duration_since(earlier)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

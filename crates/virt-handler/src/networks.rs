@@ -1,0 +1,193 @@
+//! The guest's network, set up in the launcher's namespace before the guest starts.
+
+use std::error::Error;
+use std::future::Future;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::str::FromStr;
+
+use api::networks;
+use api::vmi::VirtualMachineInstance;
+use network::handover;
+use network::mac::Mac;
+use network::phase1::{self, AttachedInterface, Interface, Owner, Plan, Port, Protocol};
+
+use crate::chain;
+
+/// Where a guest's network is made.
+#[derive(Debug)]
+pub struct Place {
+    /// The launcher's namespace.
+    pub namespace: OwnedFd,
+    /// The user and the group that the launcher runs as.
+    pub owner: (u32, u32),
+    /// A file for what was made, kept until the pod is cleaned up.
+    pub state: PathBuf,
+    /// The socket on which the launcher takes what it needs.
+    pub socket: PathBuf,
+}
+
+/// What was made for one interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Link {
+    /// Its name in the instance.
+    pub name: String,
+    /// The guest's address on the wire.
+    pub mac: String,
+    /// The addresses at which the guest is reached.
+    pub addresses: Vec<String>,
+    /// Its name in the launcher's namespace.
+    pub pod_link: String,
+}
+
+/// Why a network could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct NetworkError {
+    /// What went wrong, with all its causes.
+    pub message: String,
+    /// Trying again cannot help.
+    pub is_final: bool,
+}
+
+/// The result of [`Networks::connect`].
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Vec<Link>, NetworkError>> + Send + 'a>>;
+
+/// Makes networks of guests.
+pub trait Networks: Send + Sync {
+    /// Makes the networks of an instance and hands them to its launcher. May be repeated: what is there stays.
+    fn connect<'a>(&'a self, place: Place, vmi: &'a VirtualMachineInstance) -> Connecting<'a>;
+}
+
+/// The masquerade binding, made by a short-lived process of this program.
+#[derive(Clone, Debug)]
+pub(crate) struct Masquerade {
+    program: PathBuf,
+}
+
+/// The pod's link to its network.
+const POD_LINK: &str = "eth0";
+
+impl Masquerade {
+    pub(crate) fn new(program: PathBuf) -> Self {
+        Self { program }
+    }
+}
+
+impl Networks for Masquerade {
+    fn connect<'a>(&'a self, place: Place, vmi: &'a VirtualMachineInstance) -> Connecting<'a> {
+        Box::pin(async move {
+            let plan = plan(vmi, place.owner)?;
+            let attached = phase1::set_up(&self.program, place.namespace.as_fd(), &place.state, &plan)
+                .await
+                .map_err(|error| NetworkError { message: chain(&error), is_final: error.is_final() })?;
+            let passing = |error: &dyn Error| NetworkError { message: chain(error), is_final: false };
+            handover::send(&place.socket, &attached).await.map_err(|error| passing(&error))?;
+            Ok(attached.interfaces.iter().map(link).collect())
+        })
+    }
+}
+
+fn link(made: &AttachedInterface) -> Link {
+    Link {
+        name: made.name.clone(),
+        mac: made.mac.to_string(),
+        addresses: made.pod_addresses.iter().map(ToString::to_string).collect(),
+        pod_link: made.pod_link.clone(),
+    }
+}
+
+/// What is to be made for an instance. What cannot be made is refused by its path; trying again does not help.
+fn plan(vmi: &VirtualMachineInstance, (uid, gid): (u32, u32)) -> Result<Plan, NetworkError> {
+    let interfaces = vmi.spec.domain.devices.interfaces.iter().flatten().enumerate();
+    let interfaces = interfaces.map(|(index, interface)| {
+        let path = format!("spec.domain.devices.interfaces[{index}]");
+        let pod =
+            vmi.spec.networks.iter().flatten().find(|one| one.name == interface.name).and_then(|one| one.pod.as_ref());
+        let Some(pod) = pod.filter(|_| interface.masquerade.is_some()) else {
+            return Err(refused(format!("{path}: only masquerade on the pod's network is supported")));
+        };
+        let mac = match &interface.mac_address {
+            Some(text) => Mac::from_str(text).map_err(|error| refused(format!("{path}.macAddress: {error}")))?,
+            None => Mac::stable(vmi.metadata.uid.as_deref().unwrap_or_default(), &interface.name),
+        };
+        let ports = interface.ports.iter().flatten().map(|one| port(&path, one)).collect::<Result<_, _>>()?;
+        Ok(Interface {
+            name: interface.name.clone(),
+            pod_link: POD_LINK.to_owned(),
+            mac,
+            ports,
+            owner: Owner { uid, gid },
+            cidr4: subnet(pod.vm_network_cidr.as_deref())?,
+            cidr6: subnet(pod.vm_i_pv6_network_cidr.as_deref())?,
+            queues: 1,
+        })
+    });
+    Ok(Plan { interfaces: interfaces.collect::<Result<_, _>>()? })
+}
+
+fn port(path: &str, wanted: &networks::Port) -> Result<Port, NetworkError> {
+    let port = u16::try_from(wanted.port).map_err(|_| refused(format!("{path}.ports: {} is no port", wanted.port)))?;
+    let protocol = match wanted.protocol.as_deref().unwrap_or_default().to_ascii_uppercase().as_str() {
+        "" | "TCP" => Protocol::Tcp,
+        "UDP" => Protocol::Udp,
+        "SCTP" => Protocol::Sctp,
+        other => return Err(refused(format!("{path}.ports: {other:?} is none of TCP, UDP, SCTP"))),
+    };
+    Ok(Port { protocol, port })
+}
+
+fn subnet<T: FromStr>(text: Option<&str>) -> Result<Option<(T, u8)>, NetworkError> {
+    let Some(text) = text else { return Ok(None) };
+    let parts = text.split_once('/').and_then(|(address, length)| Some((address.parse().ok()?, length.parse().ok()?)));
+    parts.map(Some).ok_or_else(|| refused(format!("{text:?} is no network")))
+}
+
+fn refused(message: String) -> NetworkError {
+    NetworkError { message, is_final: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn vmi(interface: &Value) -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "metadata": { "uid": "u" },
+            "spec": {
+                "domain": { "devices": { "interfaces": [interface] } },
+                "networks": [{ "name": "default", "pod": { "vmNetworkCIDR": "10.1.0.0/24" } }],
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_interface_becomes_a_plan() {
+        let ports = json!([{ "port": 80 }, { "port": 53, "protocol": "udp" }]);
+        let wanted = vmi(&json!({ "name": "default", "masquerade": {}, "ports": ports }));
+        let plan = plan(&wanted, (107, 108)).unwrap();
+        let one = &plan.interfaces[0];
+        assert_eq!(one.mac, Mac::stable("u", "default"));
+        assert_eq!(one.cidr4, Some(([10, 1, 0, 0].into(), 24)));
+        let ports: Vec<_> = one.ports.iter().map(|one| (one.protocol, one.port)).collect();
+        assert_eq!(ports, [(Protocol::Tcp, 80), (Protocol::Udp, 53)]);
+        assert_eq!((one.owner.uid, one.owner.gid), (107, 108));
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_refused_for_good() {
+        for interface in [
+            json!({ "name": "default", "bridge": {} }),
+            json!({ "name": "other", "masquerade": {} }),
+            json!({ "name": "default", "masquerade": {}, "macAddress": "xx" }),
+            json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 70000 }] }),
+            json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 1, "protocol": "icmp" }] }),
+        ] {
+            assert!(plan(&vmi(&interface), (0, 0)).unwrap_err().is_final, "{interface}");
+        }
+    }
+}

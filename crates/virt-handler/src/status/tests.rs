@@ -1,0 +1,123 @@
+use serde_json::json;
+use virt_launcher::rpc::{Domain, State};
+
+use super::*;
+
+fn now() -> Timestamp {
+    "2026-07-01T10:00:00.75Z".parse().unwrap()
+}
+
+fn vmi(phase: &str, status: &Value) -> VirtualMachineInstance {
+    let mut object = json!({
+        "metadata": { "name": "a", "uid": "u", "resourceVersion": "7" },
+        "spec": {
+            "domain": {
+                "memory": { "guest": "64Mi" },
+                "devices": {
+                    "interfaces": [{ "name": "default", "masquerade": {} }],
+                    "disks": [
+                        { "name": "root", "disk": { "bus": "virtio" } },
+                        { "name": "cd", "cdrom": { "bus": "sata" } },
+                        { "name": "data", "disk": { "bus": "virtio" } },
+                    ],
+                },
+            },
+            "networks": [{ "name": "default", "pod": {} }],
+        },
+        "status": { "phase": phase },
+    });
+    for (name, value) in status.as_object().into_iter().flatten() {
+        object["status"][name] = value.clone();
+    }
+    serde_json::from_value(object).unwrap()
+}
+
+fn domain(state: State) -> Domain {
+    Domain { sequence: 1, state: state.into(), ..Domain::default() }
+}
+
+#[test]
+fn equal_facts_change_nothing() {
+    let running = domain(State::Running);
+    let link = Link {
+        name: "default".into(),
+        mac: "02:00:00:00:00:01".into(),
+        addresses: vec!["10.0.0.1".into()],
+        pod_link: "eth0".into(),
+    };
+    let links = [link];
+    let facts = Facts {
+        domain: Some(&running),
+        links: Some(&links),
+        machine: Some("pc-q35-7.2"),
+        is_emulated: true,
+        ..Facts::default()
+    };
+    let first = next(&vmi("Scheduled", &json!({})), Some(&Phase::Running), &facts, now());
+    let again = next(&first, Some(&Phase::Running), &facts, now() + std::time::Duration::from_secs(60));
+    assert_eq!(change(&first, &again), None);
+    // Nor does a handler that was restarted and knows less.
+    let less = Facts { links: None, ..facts };
+    assert_eq!(change(&first, &next(&first, Some(&Phase::Running), &less, now())), None);
+}
+
+#[test]
+fn a_change_names_the_version_it_was_made_from_and_no_more_than_differs() {
+    let old = vmi("Running", &json!({ "nodeName": "n" }));
+    let new = next(&old, Some(&Phase::Failed), &Facts::default(), now());
+    let patch = change(&old, &new).unwrap();
+    let times = json!([{ "phase": "Failed", "phaseTransitionTimestamp": "2026-07-01T10:00:00Z" }]);
+    let wanted = json!({
+        "metadata": { "uid": "u", "resourceVersion": "7" },
+        "status": { "phase": "Failed", "phaseTransitionTimestamps": times },
+    });
+    assert_eq!(patch, wanted);
+}
+
+#[test]
+fn a_phase_never_goes_back() {
+    for (from, to) in [("Succeeded", Phase::Running), ("Failed", Phase::Succeeded), ("Pending", Phase::Running)] {
+        let old = vmi(from, &json!({}));
+        let new = next(&old, Some(&to), &Facts::default(), now());
+        assert_eq!(new.phase(), old.phase());
+        assert_eq!(change(&old, &new), None);
+    }
+}
+
+#[test]
+fn disks_have_the_names_that_a_guest_gives_them() {
+    let known = json!({ "volumeStatus": [{ "name": "data", "target": "", "persistentVolumeClaimInfo": { "claimName": "c" } }] });
+    let running = domain(State::Running);
+    let facts = Facts { domain: Some(&running), ..Facts::default() };
+    let new = next(&vmi("Scheduled", &known), Some(&Phase::Running), &facts, now());
+    let volumes = new.status.unwrap().volume_status.unwrap();
+    let targets: Vec<_> = volumes.iter().map(|one| (one.name.as_str(), one.target.as_str())).collect();
+    assert_eq!(targets, [("root", "vda"), ("cd", "sda"), ("data", "vdb")]);
+    assert_eq!(volumes[2].persistent_volume_claim_info.as_ref().unwrap().claim_name.as_deref(), Some("c"));
+    assert_eq!([0, 25, 26, 701, 702].map(letters), ["a", "z", "aa", "zz", "aaa"]);
+}
+
+#[test]
+fn a_guest_that_starts_paused_is_not_ready() {
+    let ready = json!({ "conditions": [{ "type": "Ready", "status": "False", "reason": "GuestNotRunning" }] });
+    let paused = domain(State::PausedByUser);
+    let facts = Facts { domain: Some(&paused), ..Facts::default() };
+    let new = next(&vmi("Scheduled", &ready), Some(&Phase::Running), &facts, now());
+    let text = json!(new.status.unwrap().conditions);
+    assert_eq!(text[0]["status"], "False");
+    assert_eq!(text[1]["type"], "Paused");
+    assert_eq!(text[1]["reason"], "PausedByUser");
+}
+
+#[test]
+fn a_claim_that_only_one_node_may_write_keeps_its_guest_there() {
+    let claim = |mode: &str| json!({ "volumeStatus": [{ "name": "data", "target": "", "persistentVolumeClaimInfo": { "accessModes": [mode] } }] });
+    let reason = |mode: &str| {
+        let mut vmi = vmi("Running", &claim(mode));
+        let volumes = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "c" } }]);
+        vmi.spec.volumes = serde_json::from_value(volumes).unwrap();
+        migration::why_not(&vmi).0
+    };
+    assert_eq!(reason("ReadWriteOnce"), "DisksNotLiveMigratable");
+    assert_eq!(reason("ReadWriteMany"), "MigrationNotSupported");
+}

@@ -1,0 +1,249 @@
+//! A server with the kinds of virtual machines, a kubelet's folder, and one node's handler, under a paused clock.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::vmi::VirtualMachineInstance;
+use apiserver::{ApiServer, Clock, Identity, Place};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use manager::caches::Caches;
+use manager::context::{Chance, Context, Now};
+use manager::events::Recorder;
+use manager::queue::QueueMetrics;
+use manager::stopping::Stopping;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tower::util::MapRequest;
+use virt_handler::networks::{self, Connecting, Link, NetworkError, Networks};
+use virt_handler::{Handler, Settings};
+
+use crate::launcher::FakeLauncher;
+
+pub(crate) const NODE: &str = "node";
+
+pub(crate) struct Bench {
+    pub(crate) client: Client,
+    server: ApiServer,
+    now: Now,
+    folder: TempDir,
+    /// What the handler has written, events apart, as method and path.
+    writes: Arc<Mutex<Vec<String>>>,
+    pub(crate) network: Arc<FakeNetwork>,
+}
+
+/// A handler that runs until it is dropped.
+pub(crate) struct Running {
+    stopping: Stopping,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Asks it to end, and waits for that.
+    pub(crate) async fn stop(mut self) {
+        self.stopping.ask();
+        self.tasks.remove(0).await.unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Networks that only say that they were made.
+#[derive(Default)]
+pub(crate) struct FakeNetwork {
+    pub(crate) made: Mutex<Vec<String>>,
+    pub(crate) refusal: Mutex<Option<NetworkError>>,
+}
+
+impl Networks for FakeNetwork {
+    fn connect<'a>(&'a self, place: networks::Place, vmi: &'a VirtualMachineInstance) -> Connecting<'a> {
+        Box::pin(async move {
+            assert!(place.socket.exists() && place.state.parent().unwrap().exists());
+            if let Some(refusal) = self.refusal.lock().unwrap().take() {
+                return Err(refusal);
+            }
+            self.made.lock().unwrap().push(vmi.metadata.name.clone().unwrap());
+            let addresses = ["10.88.0.5", "fd88::5"].map(str::to_owned).to_vec();
+            let (name, mac) = ("default".to_owned(), "02:00:00:00:00:05".to_owned());
+            Ok(vec![Link { name, mac, addresses, pod_link: "eth0".to_owned() }])
+        })
+    }
+}
+
+impl Bench {
+    pub(crate) async fn new() -> Self {
+        let started = Instant::now();
+        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
+        let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
+        let now: Now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
+        let client = Client::new(server.for_identity(Identity::admin()), "default");
+        for definition in api::crd::all().unwrap() {
+            if ["VirtualMachineInstance", "KubeVirt"].contains(&definition.spec.names.kind.as_str()) {
+                let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+                definitions.create(&PostParams::default(), &definition).await.unwrap();
+            }
+        }
+        sleep(Duration::from_secs(1)).await;
+        let node: Node = serde_json::from_value(json!({ "metadata": { "name": NODE } })).unwrap();
+        Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("pods")).unwrap();
+        Self { client, server, now, folder, writes: Arc::default(), network: Arc::default() }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        let (kubelet, state) = (self.folder.path().to_owned(), self.folder.path().join("state"));
+        let settings = Settings::of(NODE, kubelet, state, PathBuf::from("/nowhere"));
+        Settings { devices: false, labels: false, ..settings }
+    }
+
+    /// Starts a handler and waits until it has settled.
+    pub(crate) async fn handler(&self) -> Running {
+        self.handler_with(self.settings()).await
+    }
+
+    pub(crate) async fn handler_with(&self, settings: Settings) -> Running {
+        let heard = self.writes.clone();
+        let tapped = MapRequest::new(self.server.for_identity(Identity::admin()), move |request: http::Request<_>| {
+            if request.method() != http::Method::GET && !request.uri().path().contains("/events") {
+                heard.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+            }
+            request
+        });
+        let client = Client::new(tapped, "default");
+        let (recorder, writer) = Recorder::new(client.clone(), "virt-handler", self.now.clone());
+        let chance = Chance::seeded(1);
+        let caches = Caches::new(client.clone(), chance.clone());
+        let (now, queues, stopping) = (self.now.clone(), QueueMetrics::default(), Stopping::default());
+        let context =
+            Context { client, caches: caches.clone(), recorder, now, queues, chance, stopping: stopping.clone() };
+        let handler = Handler::with_networks(&context, settings, self.network.clone());
+        let run = tokio::spawn(async move { handler.run().await });
+        let watch = tokio::spawn(async move { caches.run().await });
+        let running = Running { stopping, tasks: vec![run, watch, tokio::spawn(writer)] };
+        sleep(Duration::from_secs(1)).await;
+        running
+    }
+
+    /// What the handlers have written since the last time, their node apart.
+    pub(crate) fn writes(&self) -> Vec<String> {
+        let writes = std::mem::take(&mut *self.writes.lock().unwrap());
+        writes.into_iter().filter(|write| !write.contains("/nodes/")).collect()
+    }
+
+    pub(crate) fn vmis(&self) -> Api<VirtualMachineInstance> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) async fn vmi(&self, name: &str) -> VirtualMachineInstance {
+        self.vmis().get(name).await.unwrap()
+    }
+
+    pub(crate) async fn phase(&self, name: &str) -> String {
+        self.vmi(name).await.phase().to_string()
+    }
+
+    /// The reasons of events about an instance, in their order.
+    pub(crate) async fn events(&self, name: &str) -> Vec<String> {
+        let api: Api<Event> = Api::default_namespaced(self.client.clone());
+        let mut all = api.list(&ListParams::default()).await.unwrap().items;
+        all.retain(|event| event.involved_object.name.as_deref() == Some(name));
+        all.sort_by_key(|event| event.metadata.resource_version.as_ref().unwrap().parse::<u64>().unwrap());
+        all.into_iter().filter_map(|event| event.reason).collect()
+    }
+
+    pub(crate) async fn node(&self) -> Node {
+        Api::<Node>::all(self.client.clone()).get(NODE).await.unwrap()
+    }
+
+    /// Waits until the node has a label.
+    pub(crate) async fn node_has(&self, label: &str) {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let has = |node: Option<&Node>| node.is_some_and(|node| node.labels().contains_key(label));
+        let wait = kube::runtime::wait::await_condition(api, NODE, has);
+        tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap().unwrap();
+    }
+
+    /// The folder of all pods.
+    pub(crate) fn pods(&self) -> PathBuf {
+        self.folder.path().join("pods")
+    }
+
+    /// The folder of a pod's sockets.
+    pub(crate) fn sockets(&self, pod: &str) -> PathBuf {
+        self.pods().join(pod).join("volumes/kubernetes.io~empty-dir/sockets")
+    }
+
+    pub(crate) fn launcher(&self, pod: &str) -> FakeLauncher {
+        FakeLauncher::start(&self.sockets(pod))
+    }
+
+    /// What is on record.
+    pub(crate) fn records(&self) -> usize {
+        std::fs::read_dir(self.folder.path().join("state/instances")).map_or(0, Iterator::count)
+    }
+
+    /// Makes an instance and hands it over to a node, as virt-controller does. Its pod is `pod-NAME`.
+    pub(crate) async fn instance(&self, name: &str, node: &str, change: &Value) {
+        let mut vmi = json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {
+                "name": name,
+                "labels": { "kubevirt.io/nodeName": node },
+                "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"],
+            },
+            "spec": {
+                "domain": {
+                    "memory": { "guest": "64Mi" },
+                    "devices": {
+                        "interfaces": [{ "name": "default", "masquerade": {} }],
+                        "disks": [{ "name": "root", "disk": { "bus": "virtio" } }],
+                    },
+                },
+                "networks": [{ "name": "default", "pod": {} }],
+                "volumes": [{ "name": "root", "containerDisk": { "image": "i" } }],
+            },
+        });
+        merge(&mut vmi, change);
+        let vmi: VirtualMachineInstance = serde_json::from_value(vmi).unwrap();
+        self.vmis().create(&PostParams::default(), &vmi).await.unwrap();
+        let conditions = json!([{ "type": "Ready", "status": "False", "reason": "GuestNotRunning" }]);
+        let pods = json!({ format!("pod-{name}"): node });
+        let status = json!({
+            "status": { "phase": "Scheduled", "nodeName": node, "conditions": conditions, "activePods": pods },
+        });
+        self.vmis().patch(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    /// Takes the finalizers of an instance away.
+    pub(crate) async fn release(&self, name: &str) {
+        let patch = json!({ "metadata": { "finalizers": null } });
+        self.vmis().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    }
+}
+
+fn merge(target: &mut Value, change: &Value) {
+    match (target, change) {
+        (Value::Object(target), Value::Object(change)) => {
+            for (key, value) in change {
+                merge(target.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (target, change) => *target = change.clone(),
+    }
+}
+
+pub(crate) async fn seconds(count: u64) {
+    sleep(Duration::from_secs(count)).await;
+}

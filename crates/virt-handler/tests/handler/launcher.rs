@@ -1,0 +1,244 @@
+//! A launcher without a guest: it serves the protocol in a pod's folder and does what a test says.
+
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
+use tokio_stream::{Stream, StreamExt as _};
+use tonic::{Request, Response, Status};
+use virt_launcher::rpc::launcher_server::{Launcher, LauncherServer};
+use virt_launcher::rpc::{self, Domain, Empty, End, State};
+
+/// One launcher; it ends when it is dropped.
+pub(crate) struct FakeLauncher {
+    shared: Arc<Shared>,
+    folder: PathBuf,
+    serving: AbortHandle,
+    network: Option<std::os::unix::net::UnixListener>,
+}
+
+struct Shared {
+    domain: watch::Sender<Domain>,
+    calls: Mutex<Vec<String>>,
+    refusal: Mutex<Option<Status>>,
+    /// Whether it answers at all.
+    hangs: watch::Sender<bool>,
+    /// Whether a guest that is asked to power off does so.
+    obeys: Mutex<bool>,
+    guest: Mutex<rpc::GuestInfo>,
+    /// Its connections, to be cut when it ends.
+    connections: Mutex<Vec<std::os::unix::net::UnixStream>>,
+}
+
+impl Drop for FakeLauncher {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl FakeLauncher {
+    /// A launcher that listens in a folder.
+    pub(crate) fn start(folder: &Path) -> Self {
+        std::fs::create_dir_all(folder).unwrap();
+        let shared = Arc::new(Shared {
+            domain: watch::Sender::new(Domain { state: State::Absent.into(), ..Domain::default() }),
+            calls: Mutex::default(),
+            refusal: Mutex::default(),
+            hangs: watch::Sender::new(false),
+            obeys: Mutex::new(true),
+            guest: Mutex::default(),
+            connections: Mutex::default(),
+        });
+        let network = std::os::unix::net::UnixListener::bind(folder.join("network-sock")).unwrap();
+        let listener = UnixListener::bind(folder.join("starting")).unwrap();
+        std::fs::rename(folder.join("starting"), folder.join("launcher-sock")).unwrap();
+        let accepting = shared.clone();
+        let incoming = UnixListenerStream::new(listener).map(move |stream| {
+            let stream = stream?;
+            let copy = stream.as_fd().try_clone_to_owned()?;
+            accepting.connections.lock().unwrap().push(copy.into());
+            Ok::<_, std::io::Error>(stream)
+        });
+        let server = tonic::transport::Server::builder()
+            .add_service(LauncherServer::new(Fake(shared.clone())))
+            .serve_with_incoming(incoming);
+        let serving = tokio::spawn(async move { server.await.unwrap() }).abort_handle();
+        Self { shared, folder: folder.to_owned(), serving, network: Some(network) }
+    }
+
+    /// It ends at once, as if killed.
+    pub(crate) fn end(&mut self) {
+        self.serving.abort();
+        self.network = None;
+        for connection in self.shared.connections.lock().unwrap().drain(..) {
+            let _ = connection.shutdown(std::net::Shutdown::Both);
+        }
+        for name in ["launcher-sock", "network-sock"] {
+            let _ = std::fs::remove_file(self.folder.join(name));
+        }
+    }
+
+    /// What was asked of it since the last time.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut *self.shared.calls.lock().unwrap())
+    }
+
+    pub(crate) fn tell(&self, state: State, end: End) {
+        self.shared.tell(state, end);
+    }
+
+    pub(crate) fn refuse(&self, refusal: Option<Status>) {
+        *self.shared.refusal.lock().unwrap() = refusal;
+    }
+
+    pub(crate) fn hang(&self) {
+        self.shared.hangs.send_replace(true);
+    }
+
+    pub(crate) fn disobey(&self) {
+        *self.shared.obeys.lock().unwrap() = false;
+    }
+
+    pub(crate) fn agent(&self, guest: rpc::GuestInfo) {
+        *self.shared.guest.lock().unwrap() = guest;
+        self.shared.domain.send_modify(|domain| {
+            domain.sequence += 1;
+            domain.agent_connected = true;
+        });
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.shared.domain.borrow().state()
+    }
+}
+
+impl Shared {
+    fn tell(&self, state: State, end: End) {
+        self.domain.send_modify(|domain| {
+            domain.sequence += 1;
+            domain.state = state.into();
+            domain.end = end.into();
+        });
+    }
+
+    fn called(&self, call: &str) {
+        self.calls.lock().unwrap().push(call.to_owned());
+    }
+
+    fn domain(&self) -> Result<Response<Domain>, Status> {
+        Ok(Response::new(self.domain.borrow().clone()))
+    }
+}
+
+struct Fake(Arc<Shared>);
+
+impl Fake {
+    /// Waits for ever, if it hangs.
+    async fn answer(&self) {
+        let _ = self.0.hangs.subscribe().wait_for(|hangs| !hangs).await;
+    }
+}
+
+fn absent<T>() -> Result<Response<T>, Status> {
+    Err(Status::unimplemented("not needed"))
+}
+
+#[tonic::async_trait]
+impl Launcher for Fake {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<Domain, Status>> + Send>>;
+
+    async fn sync(&self, request: Request<rpc::SyncRequest>) -> Result<Response<Domain>, Status> {
+        let instance: serde_json::Value = serde_json::from_slice(&request.into_inner().instance).unwrap();
+        self.0.called(&format!("sync {}", instance["metadata"]["name"].as_str().unwrap()));
+        if let Some(refusal) = self.0.refusal.lock().unwrap().clone() {
+            return Err(refusal);
+        }
+        if self.0.domain.borrow().state() == State::Absent {
+            self.0.tell(State::Running, End::Unspecified);
+        }
+        self.0.domain()
+    }
+
+    async fn unpause(&self, _: Request<Empty>) -> Result<Response<Domain>, Status> {
+        self.0.called("unpause");
+        self.0.domain()
+    }
+
+    async fn shutdown(&self, request: Request<rpc::ShutdownRequest>) -> Result<Response<Domain>, Status> {
+        let seconds = request.into_inner().grace_ms.unwrap().div_ceil(1000);
+        self.0.called(&format!("shutdown {seconds}"));
+        if *self.0.obeys.lock().unwrap() {
+            self.0.tell(State::Ended, End::PoweredOff);
+        } else {
+            self.0.tell(State::Stopping, End::Unspecified);
+        }
+        self.0.domain()
+    }
+
+    async fn kill(&self, _: Request<Empty>) -> Result<Response<Domain>, Status> {
+        self.0.called("kill");
+        self.0.tell(State::Ended, End::Killed);
+        self.0.domain()
+    }
+
+    async fn delete(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        self.0.called("delete");
+        if !matches!(self.0.domain.borrow().state(), State::Absent | State::Ended) {
+            return Err(Status::failed_precondition("the guest still runs"));
+        }
+        Ok(Response::new(Empty {}))
+    }
+
+    async fn get_domain(&self, _: Request<Empty>) -> Result<Response<Domain>, Status> {
+        self.answer().await;
+        self.0.domain()
+    }
+
+    async fn watch(&self, _: Request<Empty>) -> Result<Response<Self::WatchStream>, Status> {
+        self.answer().await;
+        Ok(Response::new(Box::pin(WatchStream::new(self.0.domain.subscribe()).map(Ok))))
+    }
+
+    async fn get_guest_info(&self, _: Request<Empty>) -> Result<Response<rpc::GuestInfo>, Status> {
+        Ok(Response::new(self.0.guest.lock().unwrap().clone()))
+    }
+
+    async fn pause(&self, _: Request<Empty>) -> Result<Response<Domain>, Status> {
+        absent()
+    }
+    async fn reset(&self, _: Request<Empty>) -> Result<Response<Domain>, Status> {
+        absent()
+    }
+    async fn soft_reboot(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        absent()
+    }
+    async fn freeze(&self, _: Request<rpc::FreezeRequest>) -> Result<Response<Empty>, Status> {
+        absent()
+    }
+    async fn unfreeze(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        absent()
+    }
+    async fn get_stats(&self, _: Request<Empty>) -> Result<Response<rpc::Stats>, Status> {
+        absent()
+    }
+    async fn get_users(&self, _: Request<Empty>) -> Result<Response<rpc::Users>, Status> {
+        absent()
+    }
+    async fn get_filesystems(&self, _: Request<Empty>) -> Result<Response<rpc::Filesystems>, Status> {
+        absent()
+    }
+    async fn exec(&self, _: Request<rpc::ExecRequest>) -> Result<Response<rpc::ExecResponse>, Status> {
+        absent()
+    }
+    async fn guest_ping(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
+        absent()
+    }
+    async fn screenshot(&self, _: Request<Empty>) -> Result<Response<rpc::ScreenshotResponse>, Status> {
+        absent()
+    }
+}
