@@ -136,7 +136,7 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
         ..Descriptor::new(root_ca::NAME, &["root-ca-cert-publisher"], |context, settings| {
             let Some(root_ca) = settings.root_ca.clone() else {
                 tracing::warn!(controller = root_ca::NAME, "there is no certificate authority to publish");
-                return Ok(Started::new(pending()));
+                return Ok(Started::until_stopped(context, pending()));
             };
             let controller = RootCaController::new(context, root_ca);
             Ok(Started::new(async move { controller.run().await }))
@@ -154,7 +154,7 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
         ..Descriptor::new(service_account_token::NAME, &["serviceaccount-token"], |context, settings| {
             let Some(signer) = settings.signer.clone() else {
                 tracing::warn!(controller = service_account_token::NAME, "there is no key to sign tokens with");
-                return Ok(Started::new(pending()));
+                return Ok(Started::until_stopped(context, pending()));
             };
             let controller = TokenController::new(context, signer, settings.root_ca.clone());
             let workers = settings.service_account_token_workers;

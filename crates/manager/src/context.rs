@@ -68,6 +68,18 @@ impl Started {
         Self { run: Box::pin(run), debug: None, health: None }
     }
 
+    /// A controller that is dropped wherever it is when the program is asked to end: it has nothing to finish.
+    pub fn until_stopped(context: &Context, run: impl Future<Output = ()> + Send + 'static) -> Self {
+        let stopping = context.stopping.clone();
+        Self::new(async move {
+            tokio::select! {
+                biased;
+                () = stopping.asked() => {}
+                () = run => {}
+            }
+        })
+    }
+
     /// Shows something.
     #[must_use]
     pub fn debug(self, debug: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {

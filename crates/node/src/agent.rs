@@ -212,7 +212,12 @@ impl Agent {
     ///
     /// # Errors
     /// When there is no such log.
-    pub async fn logs(&self, pod: &Pod, container: &str, options: &logs::Options) -> Result<logs::Lines, logs::LogError> {
+    pub async fn logs(
+        &self,
+        pod: &Pod,
+        container: &str,
+        options: &logs::Options,
+    ) -> Result<logs::Lines, logs::LogError> {
         let which = Which::of(pod);
         let entry = self.shared.entries().get(&which).cloned();
         let states = match &entry {
@@ -242,8 +247,7 @@ impl Shared {
 
     /// Takes in a record of an earlier agent.
     fn know(&self, record: record::Record) -> Which {
-        let which =
-            Which { namespace: record.namespace.clone(), name: record.name.clone(), uid: record.uid.clone() };
+        let which = Which { namespace: record.namespace.clone(), name: record.name.clone(), uid: record.uid.clone() };
         self.entries().entry(which.clone()).or_insert_with(|| Arc::new(AsyncMutex::new(Entry::of(record))));
         which
     }

@@ -16,9 +16,11 @@
 
 mod bundle;
 mod children;
+mod console;
 mod exec;
 mod log;
 mod message;
+mod output;
 mod pod;
 mod server;
 mod setup;

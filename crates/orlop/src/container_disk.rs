@@ -29,7 +29,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         }
         (None, true, _) => Ok(()),
         (None, false, Some(path)) => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
             runtime.block_on(container_disk::run(path)).context("offer the image")
         }
         (None, false, None) => bail!("say --copy-path, --no-op or --install"),

@@ -93,7 +93,8 @@ async fn end(sandbox: &Sandbox, shim: &Shim, patience: Duration) -> anyhow::Resu
     for container in &running {
         shim.signal(container, Signal::TERM.as_raw()).await.with_context(|| format!("stop {name}"))?;
     }
-    let over = |state: &PodState| state.lost || state.containers.values().all(node::runtime::spec::ContainerState::is_over);
+    let over =
+        |state: &PodState| state.lost || state.containers.values().all(node::runtime::spec::ContainerState::is_over);
     let in_time = timeout(patience, states.wait_for(over)).await.is_ok();
     shim.end().await.with_context(|| format!("remove {name}"))?;
     let how = if in_time { "stopped" } else { "killed" };

@@ -139,7 +139,10 @@ mod tests {
     #[test]
     fn a_copy_by_another_name_is_that_subcommand() {
         let words = |given: &[&str]| super::words(given.iter().map(Into::into));
-        assert_eq!(words(&["/usr/bin/container-disk", "--no-op"]), ["/usr/bin/container-disk", "container-disk", "--no-op"]);
+        assert_eq!(
+            words(&["/usr/bin/container-disk", "--no-op"]),
+            ["/usr/bin/container-disk", "container-disk", "--no-op"]
+        );
         assert_eq!(words(&["/usr/bin/orlop", "up"]), ["/usr/bin/orlop", "up"]);
     }
 

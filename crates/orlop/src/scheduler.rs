@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 /// A program of one: the scheduler, which takes its own name as its setting.
 pub(crate) const DESCRIPTORS: &[Descriptor<String>] = &[Descriptor::new("scheduler", &[], |context, name| {
     let scheduler = Scheduler::new(context, name);
-    Ok(Started::new(scheduler.run()))
+    Ok(Started::until_stopped(context, scheduler.run()))
 })];
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {

@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn each_part_has_a_line() {
-        let parts = BTreeMap::from([("node".to_owned(), None), ("scheduler".to_owned(), Some("sync: late".to_owned()))]);
+        let parts =
+            BTreeMap::from([("node".to_owned(), None), ("scheduler".to_owned(), Some("sync: late".to_owned()))]);
         let facts = BTreeMap::from([("runtime".to_owned(), "runc 1".to_owned())]);
         let report = Report { pid: 7, server: "https://s".to_owned(), parts, facts };
         assert_eq!(

@@ -107,7 +107,8 @@ async fn serve(arguments: Arguments, data: &Path, out: &mut impl Write) -> anyho
     let pages = parts.pages();
     let reporter = Arc::new(move || {
         let troubles = pages.iter().map(|(name, pages)| {
-            let told: Vec<String> = pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
+            let told: Vec<String> =
+                pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
             ((*name).to_owned(), (!told.is_empty()).then(|| told.join("; ")))
         });
         let server = [("apiserver".to_owned(), None)];
@@ -155,12 +156,7 @@ async fn start_server(data: &Path) -> anyhow::Result<ApiServer> {
 fn start_controllers(parts: &mut Parts, data: &Path) {
     let authority = std::fs::read_to_string(data.join("pki/ca.crt")).ok();
     let settings = kube_controllers::table::Settings { root_ca: authority, ..Default::default() };
-    parts.start(
-        "kube-controllers",
-        "system:kube-controller-manager",
-        kube_controllers::table::DESCRIPTORS,
-        settings,
-    );
+    parts.start("kube-controllers", "system:kube-controller-manager", kube_controllers::table::DESCRIPTORS, settings);
     parts.start("scheduler", "system:kube-scheduler", scheduler::DESCRIPTORS, DEFAULT_SCHEDULER.to_owned());
     let mut settings = virt_controller::table::Settings::new(Launcher::new(MACHINE_IMAGE));
     settings.image_volumes = Some(true);

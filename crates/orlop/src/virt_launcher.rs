@@ -177,6 +177,8 @@ async fn terminated(service: Service, grace: Duration) -> anyhow::Result<()> {
         service.kill_now().await;
         let _ = domain.wait_for(ended).await;
     }
-    tokio::time::sleep(FAREWELL).await;
+    if service.is_watched() {
+        tokio::time::sleep(FAREWELL).await;
+    }
     Ok(())
 }

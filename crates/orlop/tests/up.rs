@@ -43,5 +43,5 @@ fn run(test: Test) -> Result<(), Failed> {
 }
 
 fn told(error: anyhow::Error) -> Failed {
-    format!("{error:?}").into()
+    format!("{error:#}").into()
 }

@@ -61,7 +61,7 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
         account: ACCOUNT,
         ..Descriptor::new(RATE, &[], |context, settings| {
             let (configuration, limiter) = (Configuration::new(context), settings.limiter.clone());
-            Ok(Started::new(async move { follow_rate(configuration, limiter).await }))
+            Ok(Started::until_stopped(context, follow_rate(configuration, limiter)))
         })
     },
     Descriptor {

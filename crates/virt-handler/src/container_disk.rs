@@ -69,3 +69,32 @@ pub async fn run(copy_path: &Path) -> Result<(), OfferError> {
     let _ = std::fs::remove_file(&path);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use rustix::process::{Signal, getpid, kill_process};
+    use tokio::net::UnixStream;
+
+    use super::*;
+    use crate::folders::{Watch, open_own};
+
+    #[tokio::test]
+    async fn an_image_is_offered_until_the_pod_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("disk_0.sock");
+        // What a container that was restarted has left.
+        std::fs::write(&socket, "").unwrap();
+        let watch = Watch::on(open_own(folder.path()).unwrap().as_fd()).unwrap();
+        let place = folder.path().join("disk_0");
+        let offering = tokio::spawn(async move { run(&place).await });
+        while UnixStream::connect(&socket).await.is_err() {
+            watch.changed().await.unwrap();
+        }
+        // Whoever listens has asked for signals before: this does not end the tests.
+        kill_process(getpid(), Signal::TERM).unwrap();
+        offering.await.unwrap().unwrap();
+        assert!(!socket.exists());
+    }
+}

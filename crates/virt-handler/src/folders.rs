@@ -95,10 +95,9 @@ impl Watch {
             let mut ready = self.events.readable().await?;
             let mut buffer = [0_u8; 4096];
             let read = ready.try_io(|events| Ok(rustix::io::read(events.get_ref(), &mut buffer)?));
-            match read {
-                Ok(read) => return read.map(drop),
-                // Somebody else was faster; wait on.
-                Err(_) => {}
+            // Otherwise there is nothing to read after all; wait on.
+            if let Ok(read) = read {
+                return read.map(drop);
             }
         }
     }

@@ -195,7 +195,7 @@ impl Inner {
         let mut changes = self.vmis.subscribe();
         loop {
             let change = changes.next().await;
-            let (old, new) = (change.old.and_then(uid_of), change.new.and_then(uid_of));
+            let (old, new) = (change.old.as_ref().and_then(uid_of), change.new.as_ref().and_then(uid_of));
             let other = old.filter(|old| new.as_ref() != Some(old));
             for uid in other.into_iter().chain(new) {
                 self.queue.add(Work { key: change.key.clone(), uid });
@@ -303,7 +303,7 @@ fn owner(work: &Work, pod: &str) -> Owner {
     Owner { key: work.key.clone(), uid: work.uid.clone(), pod: pod.to_owned() }
 }
 
-fn uid_of(vmi: Arc<VirtualMachineInstance>) -> Option<String> {
+fn uid_of(vmi: &Arc<VirtualMachineInstance>) -> Option<String> {
     vmi.metadata.uid.clone()
 }
 

@@ -110,7 +110,7 @@ impl Peer {
 /// groups, and what our own group has in common with it tells nothing.
 fn foreign_group(ours: &str, theirs: &str, pod: &str) -> Option<String> {
     let place = |line: &str| line.splitn(3, ':').nth(2).unwrap_or_default().to_owned();
-    let controller = |line: &str| line.splitn(3, ':').nth(1).unwrap_or_default().to_owned();
+    let controller = |line: &str| line.split(':').nth(1).unwrap_or_default().to_owned();
     theirs.lines().find_map(|line| {
         let own = ours.lines().find(|own| controller(own) == controller(line)).map(place).unwrap_or_default();
         let path = place(line);

@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use api::networks;
 use api::vmi::VirtualMachineInstance;
+use manager::cache::controller_of;
 use network::handover;
 use network::mac::Mac;
 use network::phase1::{self, AttachedInterface, Interface, Owner, Plan, Port, Protocol};
@@ -98,6 +99,12 @@ fn link(made: &AttachedInterface) -> Link {
     }
 }
 
+/// Who keeps its addresses when it starts again: the VM, or an instance of its own.
+fn owner(vmi: &VirtualMachineInstance) -> String {
+    let vm = controller_of(vmi).into_iter().next();
+    vm.or_else(|| vmi.metadata.uid.clone()).unwrap_or_default()
+}
+
 /// What is to be made for an instance. What cannot be made is refused by its path; trying again does not help.
 fn plan(vmi: &VirtualMachineInstance, (uid, gid): (u32, u32)) -> Result<Plan, NetworkError> {
     let interfaces = vmi.spec.domain.devices.interfaces.iter().flatten().enumerate();
@@ -110,7 +117,7 @@ fn plan(vmi: &VirtualMachineInstance, (uid, gid): (u32, u32)) -> Result<Plan, Ne
         };
         let mac = match &interface.mac_address {
             Some(text) => Mac::from_str(text).map_err(|error| refused(format!("{path}.macAddress: {error}")))?,
-            None => Mac::stable(vmi.metadata.uid.as_deref().unwrap_or_default(), &interface.name),
+            None => Mac::stable(&owner(vmi), &interface.name),
         };
         let ports = interface.ports.iter().flatten().map(|one| port(&path, one)).collect::<Result<_, _>>()?;
         Ok(Interface {
@@ -172,6 +179,10 @@ mod tests {
         let plan = plan(&wanted, (107, 108)).unwrap();
         let one = &plan.interfaces[0];
         assert_eq!(one.mac, Mac::stable("u", "default"));
+        let mut of_vm = wanted.clone();
+        let vm = json!([{ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "v", "uid": "vm", "controller": true }]);
+        of_vm.metadata.owner_references = serde_json::from_value(vm).unwrap();
+        assert_eq!(super::plan(&of_vm, (107, 108)).unwrap().interfaces[0].mac, Mac::stable("vm", "default"));
         assert_eq!(one.cidr4, Some(([10, 1, 0, 0].into(), 24)));
         let ports: Vec<_> = one.ports.iter().map(|one| (one.protocol, one.port)).collect();
         assert_eq!(ports, [(Protocol::Tcp, 80), (Protocol::Udp, 53)]);

@@ -102,6 +102,13 @@ impl Service {
         }
     }
 
+    /// Whether somebody follows the domain, and so will fetch how it ended.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        // One is the server's own.
+        self.inner.deleted.receiver_count() > 1
+    }
+
     /// Ends the guest now, if there is one.
     pub async fn kill_now(&self) {
         // It may have ended by itself meanwhile.

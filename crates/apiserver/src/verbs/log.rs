@@ -58,8 +58,10 @@ fn container(pod: &Value, named: &str) -> Result<String, Status> {
             [only] if inits.is_empty() => Ok(only.clone()),
             [_, ..] | [] => {
                 let (containers, inits) = (containers.join(" "), inits.join(" "));
-                let begin = if inits.is_empty() { String::new() } else { format!(" or one of the init containers: [{inits}]") };
-                let text = format!("a container name must be specified for pod {name}, choose one of: [{containers}]{begin}");
+                let begin =
+                    if inits.is_empty() { String::new() } else { format!(" or one of the init containers: [{inits}]") };
+                let text =
+                    format!("a container name must be specified for pod {name}, choose one of: [{containers}]{begin}");
                 Err(Status::bad_request(text))
             }
         };

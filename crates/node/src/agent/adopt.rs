@@ -57,8 +57,8 @@ fn remove_strangers(shared: &Shared, living: &BTreeSet<String>) {
             continue;
         }
         let folder = record::folder(&shared.settings.root, &uid);
-        let removed = volumes::remove(&shared.settings.root, &uid)
-            .and_then(|()| volumes::mounting::remove_folder(&folder));
+        let removed =
+            volumes::remove(&shared.settings.root, &uid).and_then(|()| volumes::mounting::remove_folder(&folder));
         if let Err(error) = removed {
             tracing::warn!(uid, error = Failure::of(&error).0, "a folder of no pod was not removed");
         }

@@ -23,7 +23,9 @@ pub(super) fn restart(crashes: u32) -> Duration {
 /// The pause after so many failures in a row of anything that is not a container's end.
 #[must_use]
 pub(super) fn retry(failures: u32) -> Duration {
-    Duration::from_millis(500).saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(Duration::from_secs(60))
+    Duration::from_millis(500)
+        .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
+        .min(Duration::from_secs(60))
 }
 
 /// What is left of a pause that began at some time.

@@ -11,7 +11,9 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
-use super::parts::{Held, ImageConfig};
+use storage::images::Config;
+
+use super::parts::{Failure, Held};
 use crate::runtime::spec::{self, Device, Mount, Root};
 
 /// The search path of a container whose image has none.
@@ -25,10 +27,8 @@ pub(super) enum MakeError {
     NoCommand,
     #[error("container has runAsNonRoot and image will run as root (pod: {pod:?}, container: {container})")]
     Root { pod: String, container: String },
-    #[error("unable to find user {0}: no matching entries in passwd file")]
-    NoUser(String),
-    #[error("unable to find group {0}: no matching entries in group file")]
-    NoGroup(String),
+    #[error("{0}")]
+    User(Failure),
     #[error("{kind} {name:?} not found")]
     NoSource { kind: &'static str, name: String },
     #[error("couldn't find key {key} in {kind} {name}")]
@@ -64,12 +64,15 @@ pub(super) struct Making<'a> {
 pub(super) enum Source<'a> {
     Image(&'a Held),
     /// This machine's own programs, as a user of the pod's own.
-    Machine { files: &'a [(PathBuf, PathBuf)], user: u32 },
+    Machine {
+        files: &'a [(PathBuf, PathBuf)],
+        user: u32,
+    },
 }
 
 /// Makes it.
 pub(super) fn make(making: Making<'_>) -> Result<spec::Container, MakeError> {
-    let machine = ImageConfig::default();
+    let machine = Config::default();
     let config = match making.source {
         Source::Image(held) => &held.config,
         Source::Machine { .. } => &machine,
@@ -105,11 +108,7 @@ pub(super) fn make(making: Making<'_>) -> Result<spec::Container, MakeError> {
     })
 }
 
-fn arguments(
-    container: &Container,
-    config: &ImageConfig,
-    env: &[(String, String)],
-) -> Result<Vec<String>, MakeError> {
+fn arguments(container: &Container, config: &Config, env: &[(String, String)]) -> Result<Vec<String>, MakeError> {
     let own = |list: &Option<Vec<String>>| {
         let list = list.as_deref().filter(|list| !list.is_empty());
         list.map(|list| list.iter().map(|text| expand::expand(text, env)).collect::<Vec<_>>())
@@ -123,12 +122,10 @@ fn arguments(
 }
 
 /// The image's variables, those that every container has, and its own over both.
-fn with_defaults(config: &ImageConfig, hostname: &str, own: Vec<(String, String)>) -> Vec<(String, String)> {
+fn with_defaults(config: &Config, hostname: &str, own: Vec<(String, String)>) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> =
         vec![("PATH".to_owned(), PATH.to_owned()), ("HOSTNAME".to_owned(), hostname.to_owned())];
-    let of_image = config.env.iter().filter_map(|entry| entry.split_once('='));
-    let of_image = of_image.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    for (name, value) in of_image.chain(own) {
+    for (name, value) in config.env.iter().cloned().chain(own) {
         match all.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,
             None => all.push((name, value)),
@@ -138,8 +135,8 @@ fn with_defaults(config: &ImageConfig, hostname: &str, own: Vec<(String, String)
 }
 
 /// The signal that asks a container to end: what its image says, or SIGTERM.
-pub(super) fn stop_signal(config: &ImageConfig) -> i32 {
-    let name = config.stop_signal.trim().trim_start_matches("SIG");
+pub(super) fn stop_signal(config: &Config) -> i32 {
+    let name = config.stop_signal.as_deref().unwrap_or_default().trim().trim_start_matches("SIG");
     let known = [
         ("HUP", 1),
         ("INT", 2),

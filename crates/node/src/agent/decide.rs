@@ -97,11 +97,21 @@ pub(super) enum Action {
     PrepareVolumes,
     /// Shim and network, in place of lost ones if there were some.
     MakeSandbox,
-    Start { container: String, attempt: u32 },
+    Start {
+        container: String,
+        attempt: u32,
+    },
     /// Ask a container to end; `whole` if all of the pod ends.
-    Stop { container: String, why: String, whole: bool },
+    Stop {
+        container: String,
+        why: String,
+        whole: bool,
+    },
     /// End it.
-    Kill { container: String, whole: bool },
+    Kill {
+        container: String,
+        whole: bool,
+    },
     /// End its sandbox, its network, its volumes.
     Release,
     /// Let go of the object.

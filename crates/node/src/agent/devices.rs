@@ -136,7 +136,9 @@ impl Devices {
         let plugin = plugin.ok_or_else(|| Failure(format!("no device plugin for {resource} is registered")))?;
         let (endpoint, pre_start) = (plugin.endpoint.clone(), plugin.pre_start);
         let ids = state.table.take(pod, container, resource, count).map_err(|free| {
-            Failure(format!("requested number of devices unavailable for {resource}. Requested: {count}, Available: {free}"))
+            Failure(format!(
+                "requested number of devices unavailable for {resource}. Requested: {count}, Available: {free}"
+            ))
         })?;
         self.write_down(&state)?;
         Ok((ids, endpoint, pre_start))

@@ -26,7 +26,7 @@ pub struct MachineImage {
 
 /// Whether a pod asks for the machine's own programs.
 pub(super) fn is_asked_for(pod: &Pod, name: &str) -> bool {
-    let mut containers = pod.spec.iter().flat_map(|spec| view::containers(spec));
+    let mut containers = pod.spec.iter().flat_map(view::containers);
     containers.any(|container| container.image.as_deref() == Some(name))
 }
 
@@ -35,9 +35,9 @@ pub(super) fn is_allowed(pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
     let label = labels.and_then(|labels| labels.get(LABEL.0)).is_some_and(|value| value == LABEL.1);
     let owners = pod.metadata.owner_references.iter().flatten();
-    let owned = owners.into_iter().any(|owner| {
-        owner.controller == Some(true) && owner.kind == OWNER.1 && owner.api_version.starts_with(OWNER.0)
-    });
+    let owned = owners
+        .into_iter()
+        .any(|owner| owner.controller == Some(true) && owner.kind == OWNER.1 && owner.api_version.starts_with(OWNER.0));
     label && owned
 }
 
@@ -83,9 +83,7 @@ mod tests {
 
     #[test]
     fn only_launchers_may_use_the_machines_programs() {
-        let owner = |controller: bool, kind: &str, version: &str| {
-            json!([{ "apiVersion": version, "kind": kind, "name": "v", "uid": "u", "controller": controller }])
-        };
+        let owner = |controller: bool, kind: &str, version: &str| json!([{ "apiVersion": version, "kind": kind, "name": "v", "uid": "u", "controller": controller }]);
         let labels = json!({ "kubevirt.io": "virt-launcher" });
         let good = owner(true, "VirtualMachineInstance", "kubevirt.io/v1");
         assert!(allowed(&json!({ "labels": labels, "ownerReferences": good })));

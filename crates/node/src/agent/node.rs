@@ -124,9 +124,9 @@ pub(super) async fn collect_images(shared: &Arc<Shared>) {
         if used.saturating_mul(100) < total.saturating_mul(FULL) {
             continue;
         }
-        let bytes = used.saturating_sub(total.saturating_mul(ENOUGH) / 100);
+        let free = total.saturating_mul(100 - ENOUGH) / 100;
         let keep = used_images(shared).await;
-        match shared.settings.images.collect(&keep, bytes).await {
+        match shared.settings.images.collect(&keep, free).await {
             Ok(removed) => tracing::info!(images = removed.len(), "images were removed to make room"),
             Err(Failure(error)) => tracing::warn!(error, "images were not removed"),
         }

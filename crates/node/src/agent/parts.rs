@@ -1,7 +1,6 @@
 //! What the agent stands on: something that runs pods, a store of images, a network. Each is a trait, so that a whole node runs in
 //! a test without any of them.
 
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::net::IpAddr;
@@ -10,8 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+pub use network::cni::{Attachment, HostPort};
 use storage::cache::PullPolicy;
 use storage::image::Reference;
+use storage::images::{Account, Config};
 use storage::pull::Registries;
 use tokio::sync::watch;
 
@@ -71,28 +72,14 @@ pub struct Held {
     pub digest: String,
     /// Where it is unpacked.
     pub root: PathBuf,
-    /// What it says about the process in it.
-    pub config: ImageConfig,
-    /// Keeps it from being collected.
-    pub hold: Arc<dyn Any + Send + Sync>,
+    /// How it wants to be run.
+    pub config: Config,
+    /// Who a user's name is in it. It also holds the image itself.
+    pub account: Accounts,
 }
 
-/// What an image says about the process in it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ImageConfig {
-    /// The program, unless the container names one.
-    pub entrypoint: Vec<String>,
-    /// Its arguments, unless the container names some.
-    pub cmd: Vec<String>,
-    /// Variables as `NAME=VALUE`.
-    pub env: Vec<String>,
-    /// `user[:group]`, by name or number.
-    pub user: String,
-    /// Where it starts.
-    pub working_dir: String,
-    /// The signal that ends it, by name or number.
-    pub stop_signal: String,
-}
+/// Tells who a user's name is in an image.
+pub type Accounts = Arc<dyn Fn(&str) -> Result<Account, Failure> + Send + Sync>;
 
 /// Why there is no image.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +101,8 @@ pub trait ImageStore: Send + Sync {
         policy: PullPolicy,
         registries: &'a Registries,
     ) -> BoxFuture<'a, Result<Held, ImageFailure>>;
-    /// Removes what nobody holds and is not among these ids, oldest first, until so many bytes are freed. Returns what went.
+    /// Removes what nobody holds and is not among these ids, oldest first, until so many bytes are free on the disk. Returns
+    /// what went.
     fn collect<'a>(&'a self, keep: &'a BTreeSet<String>, bytes: u64) -> Answer<'a, Vec<String>>;
 }
 
@@ -126,34 +114,4 @@ pub trait PodNetwork: Send + Sync {
     fn remove<'a>(&'a self, id: &'a str) -> Answer<'a, ()>;
     /// Disconnects all that are not among these ids.
     fn retain<'a>(&'a self, living: &'a BTreeSet<String>) -> Answer<'a, ()>;
-}
-
-/// A pod to be connected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attachment {
-    /// The pod's UID.
-    pub id: String,
-    /// Its network namespace.
-    pub netns: PathBuf,
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Asks for the address that this identity had before, if that is free.
-    pub identity: Option<String>,
-    /// Ports of the machine that lead to it.
-    pub host_ports: Vec<HostPort>,
-}
-
-/// A port of the machine that leads to a port of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPort {
-    /// On one address only.
-    pub host_ip: Option<IpAddr>,
-    /// The machine's.
-    pub host_port: u16,
-    /// The pod's.
-    pub container_port: u16,
-    /// `TCP`, `UDP` or `SCTP`.
-    pub protocol: String,
 }

@@ -249,7 +249,7 @@ impl Worker<'_> {
         };
         let state = shim.states().borrow().clone();
         let mut probes = BTreeMap::new();
-        let containers = pod.spec.iter().flat_map(|spec| view::containers(spec));
+        let containers = pod.spec.iter().flat_map(view::containers);
         for container in containers.filter(|container| probes::has_some(container)) {
             let At::Running { attempt, id, started_at } = view::at(record, Some(&state), &container.name) else {
                 continue;
@@ -293,7 +293,9 @@ fn before(pod: &Pod, name: &str, id: &str) -> Health {
         status.and_then(|status| status.init_container_statuses.as_ref()),
     ];
     let mut all = lists.into_iter().flatten().flatten();
-    let known = all.find(|one| one.name == name && one.container_id.as_deref().is_some_and(|known| known.ends_with(&format!("://{id}"))));
+    let known = all.find(|one| {
+        one.name == name && one.container_id.as_deref().is_some_and(|known| known.ends_with(&format!("://{id}")))
+    });
     known.map_or_else(Health::default, |known| Health {
         started: known.started == Some(true),
         ready: known.ready,

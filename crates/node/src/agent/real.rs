@@ -1,75 +1,76 @@
-//! What the agent stands on, on a real machine.
+//! The parts of a real machine.
 
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use network::cni::{self, Cni};
+use network::cni::{Attachment, Cni};
 use storage::cache::PullPolicy;
 use storage::image::Reference;
-use storage::images::{Images, ImagesError};
+use storage::images::{Failure as Kind, Images};
 use storage::pull::Registries;
 use tokio::sync::watch;
 
-use super::parts::{
-    Answer, Attachment, Failure, Held, HostPort, ImageConfig, ImageFailure, ImageStore, PodNetwork, PodRuntime, PodShim,
-};
+use super::parts::{Answer, Failure, Held, ImageFailure, ImageStore, PodNetwork, PodRuntime, PodShim};
 use crate::runtime::spec::{Container, Executed, PodState, Sandbox};
 use crate::runtime::{Runtime, Shim};
 
-fn told<T, E: std::error::Error + 'static>(result: Result<T, E>) -> Result<T, Failure> {
+/// The whole chain of causes.
+fn told<T, E: Error + 'static>(result: Result<T, E>) -> Result<T, Failure> {
     result.map_err(|error| Failure::of(&error))
 }
 
 impl PodRuntime for Runtime {
     fn name(&self) -> String {
-        Runtime::name(self).to_owned()
+        Self::name(self).to_owned()
     }
 
     fn version(&self) -> String {
-        Runtime::version(self).to_owned()
+        Self::version(self).to_owned()
     }
 
     fn sandbox<'a>(&'a self, sandbox: &'a Sandbox) -> Answer<'a, Arc<dyn PodShim>> {
-        async move { told(Runtime::sandbox(self, sandbox).await).map(|shim| Arc::new(shim) as Arc<dyn PodShim>) }.boxed()
+        Box::pin(async move {
+            let shim = told(Self::sandbox(self, sandbox).await)?;
+            Ok(Arc::new(shim) as Arc<dyn PodShim>)
+        })
     }
 
     fn existing(&self) -> Answer<'_, Vec<(Sandbox, Arc<dyn PodShim>)>> {
-        async move {
-            let found = told(Runtime::existing(self).await)?;
+        Box::pin(async move {
+            let found = told(Self::existing(self).await)?;
             Ok(found.into_iter().map(|(sandbox, shim)| (sandbox, Arc::new(shim) as Arc<dyn PodShim>)).collect())
-        }
-        .boxed()
+        })
     }
 }
 
 impl PodShim for Shim {
     fn netns(&self) -> PathBuf {
-        Shim::netns(self)
+        Self::netns(self)
     }
 
     fn states(&self) -> watch::Receiver<PodState> {
-        Shim::states(self)
+        Self::states(self)
     }
 
     fn start<'a>(&'a self, container: &'a Container) -> Answer<'a, ()> {
-        async move { told(Shim::start(self, container).await) }.boxed()
+        Box::pin(async move { told(Self::start(self, container).await) })
     }
 
     fn signal<'a>(&'a self, container: &'a str, signal: i32) -> Answer<'a, ()> {
-        async move { told(Shim::signal(self, container, signal).await) }.boxed()
+        Box::pin(async move { told(Self::signal(self, container, signal).await) })
     }
 
     fn exec<'a>(&'a self, container: &'a str, command: &'a [String], timeout: Duration) -> Answer<'a, Executed> {
-        async move { told(Shim::exec(self, container, command, timeout).await) }.boxed()
+        Box::pin(async move { told(Self::exec(self, container, command, timeout).await) })
     }
 
     fn end(&self) -> Answer<'_, ()> {
-        async move { told(Shim::end(self).await) }.boxed()
+        Box::pin(async move { told(Self::end(self).await) })
     }
 }
 
@@ -80,54 +81,41 @@ impl ImageStore for Images {
         policy: PullPolicy,
         registries: &'a Registries,
     ) -> BoxFuture<'a, Result<Held, ImageFailure>> {
-        async move {
-            let image = Images::image(self, reference, policy, registries, &()).await.map_err(|error| match error {
-                ImagesError::Absent(reference) => ImageFailure::NeverPull(reference.to_string()),
-                error => ImageFailure::Pull(Failure::of(&error).0),
-            })?;
-            let config = image.config();
+        Box::pin(async move {
+            let image =
+                Self::image(self, reference, policy, registries, &()).await.map_err(|error| match error.failure() {
+                    Kind::NeverPull => ImageFailure::NeverPull(reference.to_string()),
+                    _ => ImageFailure::Pull(Failure::of(&error).0),
+                })?;
             Ok(Held {
                 id: image.id().to_owned(),
                 digest: image.digest().to_owned(),
                 root: image.root().to_owned(),
-                config: ImageConfig {
-                    entrypoint: config.entrypoint.clone(),
-                    cmd: config.cmd.clone(),
-                    env: config.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-                    user: config.user.clone(),
-                    working_dir: config.working_dir.clone(),
-                    stop_signal: config.stop_signal.clone().unwrap_or_default(),
-                },
-                hold: Arc::new(image),
+                config: image.config().clone(),
+                account: Arc::new(move |user| told(image.account(user))),
             })
-        }
-        .boxed()
+        })
     }
 
     fn collect<'a>(&'a self, keep: &'a BTreeSet<String>, bytes: u64) -> Answer<'a, Vec<String>> {
-        async move { told(Images::collect(self, keep, bytes)) }.boxed()
+        let (images, keep) = (self.clone(), keep.clone());
+        Box::pin(async move {
+            let collected = tokio::task::spawn_blocking(move || Self::collect(&images, &keep, bytes)).await;
+            told(told(collected)?)
+        })
     }
 }
 
 impl PodNetwork for Cni {
     fn add<'a>(&'a self, pod: &'a Attachment) -> Answer<'a, Vec<IpAddr>> {
-        async move {
-            let Attachment { id, netns, namespace, name, identity, host_ports } = pod.clone();
-            let host_ports = host_ports.into_iter().map(|port| {
-                let HostPort { host_ip, host_port, container_port, protocol } = port;
-                cni::HostPort { host_ip, host_port, container_port, protocol }
-            });
-            let pod = cni::Attachment { id, netns, namespace, name, identity, host_ports: host_ports.collect() };
-            told(Cni::add(self, &pod).await)
-        }
-        .boxed()
+        Box::pin(async move { told(Self::add(self, pod).await) })
     }
 
     fn remove<'a>(&'a self, id: &'a str) -> Answer<'a, ()> {
-        async move { told(Cni::remove(self, id).await) }.boxed()
+        Box::pin(async move { told(Self::remove(self, id).await) })
     }
 
     fn retain<'a>(&'a self, living: &'a BTreeSet<String>) -> Answer<'a, ()> {
-        async move { told(Cni::retain(self, living).await) }.boxed()
+        Box::pin(async move { told(Self::retain(self, living).await) })
     }
 }

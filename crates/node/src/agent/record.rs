@@ -238,8 +238,7 @@ mod tests {
     #[test]
     fn what_a_lost_shim_ran_has_ended_unseen() {
         let mut record = record();
-        let running =
-            ContainerState::Running { attempt: 0, id: "x".to_owned(), pid: 1, started_at: at(1) };
+        let running = ContainerState::Running { attempt: 0, id: "x".to_owned(), pid: 1, started_at: at(1) };
         let mut state = PodState { lost: false, containers: BTreeMap::from([("c".to_owned(), running)]) };
         assert!(!record.settle(Some(&state), at(5)));
         state.lost = true;

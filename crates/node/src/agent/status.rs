@@ -1,7 +1,7 @@
 //! A pod's status, as the agent knows it.
 
-mod container;
 mod conditions;
+mod container;
 
 use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use manager::writing::{difference, whole_second};

@@ -178,7 +178,13 @@ impl Preparing<'_> {
         let mut payload = Payload::default();
         if let Some(source) = &volume.config_map {
             let map = self.config_map(&source.name, source.optional).await?;
-            payload.config_map(&source.name, map.as_ref(), source.items.as_deref(), source.default_mode, source.optional)?;
+            payload.config_map(
+                &source.name,
+                map.as_ref(),
+                source.items.as_deref(),
+                source.default_mode,
+                source.optional,
+            )?;
             return Ok(Some(("configmap", payload)));
         }
         if let Some(source) = &volume.secret {

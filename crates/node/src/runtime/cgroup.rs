@@ -3,6 +3,7 @@
 //! Everything here may block.
 
 use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,11 @@ pub(crate) fn of_pod(uid: &str) -> String {
     format!("/{ALL}/pod{uid}")
 }
 
+/// The group of a pod's OCI runtime while it is at work. Outside of the pod's, whose limits are not for it.
+fn of_runtime(uid: &str) -> String {
+    format!("/{ALL}/runtime-{uid}")
+}
+
 impl Cgroups {
     pub(crate) fn find() -> Result<Self, CgroupError> {
         let path = Path::new("/proc/self/mountinfo");
@@ -81,6 +87,31 @@ impl Cgroups {
         } else {
             self.hierarchies.iter().try_for_each(|it| it.create_by_controller(group, resources))
         }
+    }
+
+    /// Makes the group of a pod's runtime. Who writes `0` to the file enters it, with all children to come.
+    pub(crate) fn create_for_runtime(&self, uid: &str) -> Result<File, CgroupError> {
+        // In one hierarchy only: it is to find processes, not to limit them. Version 2's, if it is there, has the
+        // fewest rules of its own.
+        let unified = self.hierarchies.iter().find(|it| it.controllers.is_none());
+        let missing = || failed("find", Path::new("/sys/fs/cgroup"))(io::ErrorKind::NotFound.into());
+        let folder = unified.or(self.hierarchies.first()).ok_or_else(missing)?.folder(&of_runtime(uid));
+        create_folder(&folder)?;
+        let path = folder.join("cgroup.procs");
+        OpenOptions::new().write(true).open(&path).map_err(failed("open", &path))
+    }
+
+    /// Ends all that a pod's shim has started, containers and what was about to become one.
+    pub(crate) fn end_pod(&self, uid: &str) -> Result<(), CgroupError> {
+        // The runtime first: when it has ended nobody enters the pod any more.
+        self.end_all(&of_runtime(uid))?;
+        self.end_all(&of_pod(uid))
+    }
+
+    /// Removes all groups of a pod.
+    pub(crate) fn remove_pod(&self, uid: &str) -> Result<(), CgroupError> {
+        self.remove(&of_runtime(uid))?;
+        self.remove(&of_pod(uid))
     }
 
     /// Ends every process in a group and below it, and waits until they have ended.
@@ -170,10 +201,8 @@ impl Hierarchy {
         if has("pids") {
             settings.extend(resources.pids.filter(|it| *it > 0).map(|it| ("pids.max", it.to_string())));
         }
-        if !["cpu", "memory", "pids"].into_iter().any(has) {
-            // The runtime makes it when it needs it.
-            return Ok(());
-        }
+        // Also where there is nothing to set: the group of all pods stays as long as there is one below it, and the
+        // runtime relies on that.
         let folder = self.folder(group);
         create_folder(&folder)?;
         write_all(&folder, &settings)

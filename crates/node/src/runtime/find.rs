@@ -56,7 +56,7 @@ async fn trial(shim: &super::Shim) -> Result<(), String> {
     let state = state.map_err(|_| "the shim is gone")?;
     match outcome(&state) {
         Some((0, _)) => Ok(()),
-        Some((code, message)) if message.is_empty() => Err(format!("/usr/bin/true answered {code}")),
+        Some((code, "")) => Err(format!("/usr/bin/true answered {code}")),
         Some((_, message)) => Err(message.to_owned()),
         None => Err("the shim is gone".to_owned()),
     }

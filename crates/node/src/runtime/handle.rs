@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::RuntimeError;
-use super::cgroup::{self, Cgroups};
+use super::cgroup::Cgroups;
 use super::process::{Process, awaitable};
 use super::protocol::{self, Answer, Call, Message, Request};
 use super::record::Folder;
@@ -90,8 +90,11 @@ impl Shim {
             }
             None => None,
         };
-        if first.is_none() {
-            shared.lose().await?;
+        if first.is_none()
+            && let Err(error) = shared.lose().await
+        {
+            // Tried again by the task: one pod that cannot be ended must not keep the others from being found.
+            tracing::error!(pod = shared.sandbox.uid, %error, "cannot end what a lost shim has left");
         }
         let next = tokio::spawn(drive(Arc::clone(&shared), first, receiver));
         Ok(Self(Arc::new(Inner { shared, requests, next })))
@@ -100,7 +103,7 @@ impl Shim {
     /// The pod's network namespace: `/proc/PID/ns/net` of the shim, the machine's own for the machine's network.
     #[must_use]
     pub fn netns(&self) -> PathBuf {
-        match self.0.shared.process {
+        match &self.0.shared.process {
             Some(process) if !self.0.shared.sandbox.host_network => {
                 PathBuf::from(format!("/proc/{}/ns/net", process.pid))
             }
@@ -154,7 +157,7 @@ impl Shim {
         shared.is_ending.store(true, Ordering::SeqCst);
         // Whatever it answers: what counts is that it is gone.
         let asked = timeout(END, self.ask(Request::End)).await;
-        if let Some(process) = shared.process.and_then(Process::open) {
+        if let Some(process) = shared.process.as_ref().and_then(Process::open) {
             if !matches!(asked, Ok(Ok(_))) {
                 // Gone by itself just now, or ended by this.
                 let _ = pidfd_send_signal(&process, Signal::KILL);
@@ -174,7 +177,7 @@ impl Shim {
 impl Shared {
     /// The shim is gone. What it has left is ended, then that is told; how much it knew is on disk.
     async fn lose(&self) -> Result<(), RuntimeError> {
-        if let Some(process) = self.process.and_then(Process::open) {
+        if let Some(process) = self.process.as_ref().and_then(Process::open) {
             // It holds on to a life in which nobody can reach it.
             let _ = pidfd_send_signal(&process, Signal::KILL);
             gone(process).await;
@@ -182,8 +185,8 @@ impl Shared {
         if self.is_ending.load(Ordering::SeqCst) {
             return Ok(());
         }
-        let group = cgroup::of_pod(&self.sandbox.uid);
-        blocking(move || Ok(Cgroups::find()?.end_all(&group)?)).await?;
+        let uid = self.sandbox.uid.clone();
+        blocking(move || Ok(Cgroups::find()?.end_pod(&uid)?)).await?;
         let known = self.folder.state().ok().flatten();
         self.states.send_modify(|state| {
             *state = PodState { lost: true, containers: known.unwrap_or_else(|| state.clone()).containers };
@@ -212,11 +215,13 @@ async fn drive(shared: Arc<Shared>, stream: Option<(OwnedReadHalf, OwnedWriteHal
         if let Ok(mut pending) = shared.pending.lock() {
             pending.clear();
         }
-        // As long as that fails there is something that runs without a shim.
-        while let Err(error) = shared.lose().await {
-            tracing::error!(pod = shared.sandbox.uid, %error, "cannot end what a lost shim has left");
-            sleep(CONNECT).await;
-        }
+    }
+    // As long as that fails there is something that runs without a shim.
+    while !shared.states.borrow().lost
+        && let Err(error) = shared.lose().await
+    {
+        tracing::error!(pod = shared.sandbox.uid, %error, "cannot end what a lost shim has left");
+        sleep(CONNECT).await;
     }
     requests.close();
     // Dropped, so that whoever asked hears of it.
@@ -247,7 +252,7 @@ async fn send(shared: &Shared, mut writer: OwnedWriteHalf, requests: &mut Reques
         }
     }
     // All handles are gone, and this task with them.
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// The shim's socket; none if no shim holds the pod's lock.
@@ -278,9 +283,9 @@ async fn gone(process: OwnedFd) {
 /// Ends and removes whatever there is of a pod without a shim.
 pub(super) async fn remove(folder: Folder, uid: String) -> Result<(), RuntimeError> {
     blocking(move || {
-        let (cgroups, group) = (Cgroups::find()?, cgroup::of_pod(&uid));
-        cgroups.end_all(&group)?;
-        cgroups.remove(&group)?;
+        let cgroups = Cgroups::find()?;
+        cgroups.end_pod(&uid)?;
+        cgroups.remove_pod(&uid)?;
         let path = folder.path().to_owned();
         folder.remove().map_err(|source| RuntimeError::Io { action: "remove", path, source })
     })

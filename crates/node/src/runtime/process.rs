@@ -9,24 +9,28 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A process, told from a later one of the same number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
     /// When it was started, in ticks since the machine was.
     started: u64,
+    /// Which start of the machine.
+    boot: String,
 }
 
 impl Process {
     /// The calling process.
     pub(crate) fn own() -> io::Result<Self> {
         let pid = rustix::process::getpid().as_raw_nonzero().get();
-        Ok(Self { pid, started: started(pid)? })
+        Ok(Self { pid, started: started(pid)?, boot: boot()? })
     }
 
     /// The process, held: none if it has ended, whoever has its number now.
-    pub(crate) fn open(self) -> Option<OwnedFd> {
+    pub(crate) fn open(&self) -> Option<OwnedFd> {
         let process = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-        (started(self.pid).ok()? == self.started).then_some(process)
+        // Only now: what is held keeps its number.
+        let is_same = started(self.pid).ok()? == self.started && boot().ok()? == self.boot;
+        is_same.then_some(process)
     }
 }
 
@@ -35,6 +39,11 @@ impl Process {
 pub(crate) fn awaitable(process: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor stays open and the same until it is dropped, which it is with what it is put in.
     unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) }.map_err(|error| error.into_parts().1)
+}
+
+/// A name that every start of a machine has for itself.
+fn boot() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 /// From `/proc/PID/stat`; what has ended and is not yet buried counts as gone.
@@ -60,7 +69,8 @@ mod tests {
     fn a_process_is_told_from_a_later_one_of_the_same_number() {
         let own = Process::own().unwrap();
         assert!(own.open().is_some());
-        assert!(Process { started: own.started + 1, ..own }.open().is_none());
+        assert!(Process { started: own.started + 1, ..own.clone() }.open().is_none());
+        assert!(Process { boot: "another".to_owned(), ..own }.open().is_none());
     }
 
     #[test]

@@ -68,8 +68,8 @@ impl Folder {
         read_json(&self.0.join("process.json"))
     }
 
-    pub(crate) fn set_process(&self, process: Process) -> io::Result<()> {
-        write_json(&self.0.join("process.json"), &process)
+    pub(crate) fn set_process(&self, process: &Process) -> io::Result<()> {
+        write_json(&self.0.join("process.json"), process)
     }
 
     pub(crate) fn state(&self) -> io::Result<Option<PodState>> {

@@ -1,6 +1,7 @@
 //! Processes: those of the runtime, and the containers' that it leaves to the shim.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -94,9 +95,15 @@ struct Known {
 
 impl Children {
     /// Runs the runtime, which starts a process, writes its number to a file, and leaves it to the shim.
-    pub(super) async fn launch(&self, mut command: Command, pid_file: &Path, log: &Path) -> Result<Born, LaunchError> {
+    pub(super) async fn launch(
+        &self,
+        mut command: Command,
+        group: &File,
+        pid_file: &Path,
+        log: &Path,
+    ) -> Result<Born, LaunchError> {
         let _launch = Launch::begin(&self.known);
-        die_with_parent(&mut command);
+        bind(&mut command, group.try_clone()?);
         let mut runtime = command.spawn()?;
         // Files that are passed on are closed here: who reads the other end waits for them.
         drop(command);
@@ -168,12 +175,17 @@ impl Drop for Launch<'_> {
     }
 }
 
-/// A runtime that outlived its shim could start a container that nobody knows of.
-#[expect(unsafe_code, reason = "the only way to set it in the child; the closure makes one system call")]
-fn die_with_parent(command: &mut Command) {
-    // SAFETY: the closure only makes a system call, which is allowed between fork and exec.
+/// A runtime that outlived its shim could start a container that nobody knows of. So it dies with it, and what it
+/// has started by then is found by its group.
+#[expect(unsafe_code, reason = "the only way to do it in the child; the closure makes two system calls")]
+fn bind(command: &mut Command, group: File) {
+    // SAFETY: the closure only makes system calls, which are allowed between fork and exec.
     unsafe {
-        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
+        command.pre_exec(move || {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+            rustix::io::write(&group, b"0")?;
+            Ok(())
+        });
     }
 }
 
@@ -181,5 +193,5 @@ fn die_with_parent(command: &mut Command) {
 fn last_message(log: &Path) -> Option<String> {
     let text = std::fs::read_to_string(log).ok()?;
     let messages = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    messages.filter_map(|line| Some(line.get("msg")?.as_str()?.to_owned())).last()
+    messages.filter_map(|line| Some(line.get("msg")?.as_str()?.to_owned())).next_back()
 }

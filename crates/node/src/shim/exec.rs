@@ -41,7 +41,7 @@ impl Pod {
         let mut runtime = self.runtime(&log);
         runtime.args(["exec", "--detach", "--pid-file"]).arg(&pid_file).arg(&id).args(command);
         runtime.stdin(std::process::Stdio::null()).stdout(out).stderr(error);
-        let launched = self.children().launch(runtime, &pid_file, &log).await;
+        let launched = self.children().launch(runtime, &self.frame().runtime_group, &pid_file, &log).await;
         drop(gate);
         for path in [&pid_file, &log] {
             // They go with the container otherwise.

@@ -8,8 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe;
 use tokio::process::Command;
 use tokio::sync::{Notify, RwLock, watch};
 use tokio::task::JoinHandle;
@@ -19,7 +17,8 @@ use super::bundle::facts::Facts;
 use super::bundle::root::{self, RootError};
 use super::bundle::{self, BundleError, Places};
 use super::children::{Born, Children, Exit, LaunchError};
-use super::log::{Lines, Log, Stream};
+use super::log::Log;
+use super::output::Output;
 use super::{chain, message, now};
 use crate::runtime::cgroup::{self, CgroupError, Cgroups};
 use crate::runtime::record::{Folder, Record, is_name};
@@ -29,8 +28,6 @@ use crate::runtime::spec::{Container, ContainerState, PodState};
 const OUTPUT: Duration = Duration::from_secs(5);
 /// How long ended containers may take to be recorded.
 const END: Duration = Duration::from_secs(10);
-/// What is read at once.
-const PIECE: usize = 16 << 10;
 /// The exit code of a container that could not be started, as with other runtimes.
 const NOT_STARTED: i32 = 128;
 
@@ -41,6 +38,8 @@ pub(super) struct Frame {
     pub(super) cgroups: Cgroups,
     pub(super) facts: Facts,
     pub(super) shared_memory: PathBuf,
+    /// What a runtime writes to before it begins, so that it is found if the shim dies.
+    pub(super) runtime_group: File,
     pub(super) _lock: File,
 }
 
@@ -70,8 +69,6 @@ pub(super) enum PodError {
 /// Why a container could not be started.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error("tty: terminals are not supported yet")]
-    Terminal,
     #[error("prepare its root")]
     Root(#[from] RootError),
     #[error(transparent)]
@@ -203,9 +200,6 @@ impl Pod {
     }
 
     async fn launch(&self, container: &Container, id: &str) -> Result<Started, StartError> {
-        if container.tty {
-            return Err(StartError::Terminal);
-        }
         let frame = self.frame();
         let folder = frame.folder.container(id);
         let (root, mounts) = root::prepare(&container.root, &container.user, &folder)?;
@@ -218,18 +212,20 @@ impl Pod {
         let log = Log::open(&frame.record.sandbox.logs, &container.name, container.attempt);
         let log = log.map_err(|source| StartError::Io("open the log", source))?;
         let log_path = log.path().to_owned();
-        let pipes = || Ok((io::pipe()?, io::pipe()?));
-        let ((out, out_end), (error, error_end)) = pipes().map_err(|source| StartError::Io("make pipes", source))?;
-        let log = Arc::new(Mutex::new(log));
-        let copies = [(out, Stream::Out), (error, Stream::Error)].map(|(end, stream)| copy(end, stream, &log));
-        let copies = copies.into_iter().collect::<io::Result<_>>();
-        let copies = copies.map_err(|source| StartError::Io("read the output", source))?;
         let (pid_file, runtime_log) = (folder.join("pid"), folder.join("runtime.log"));
         let mut command = self.runtime(&runtime_log);
-        command.args(["run", "--detach", "--bundle"]).arg(&folder).arg("--pid-file").arg(&pid_file).arg(id);
-        command.stdin(std::process::Stdio::null()).stdout(out_end).stderr(error_end);
-        let born = self.children().launch(command, &pid_file, &runtime_log).await?;
-        Ok(Started { born: Arc::new(born), started_at: now(), copies, log: log_path })
+        command.args(["run", "--detach", "--bundle"]).arg(&folder).arg("--pid-file").arg(&pid_file);
+        let output = Output::prepare(container.tty, &folder, &mut command);
+        let output = output.map_err(|source| StartError::Io("make a way for the output", source))?;
+        command.arg(id);
+        let born = self.children().launch(command, &frame.runtime_group, &pid_file, &runtime_log).await?;
+        let started_at = now();
+        let copies = output.copy(log).map_err(|source| {
+            // It is ended with its cgroup, and is an orphan then.
+            self.children().forget(born.pid);
+            StartError::Io("read the output", source)
+        })?;
+        Ok(Started { born: Arc::new(born), started_at, copies, log: log_path })
     }
 
     /// The OCI runtime, with what all of its commands need.
@@ -326,25 +322,6 @@ fn exited(
     let Exit { code: exit_code, signal } = exit;
     let id = id.to_owned();
     ContainerState::Exited { attempt, id, exit_code, signal, out_of_memory, started_at, finished_at: now(), message }
-}
-
-/// Copies one stream into the log until all who write to it have ended.
-fn copy(end: io::PipeReader, stream: Stream, log: &Arc<Mutex<Log>>) -> io::Result<JoinHandle<()>> {
-    let mut end = pipe::Receiver::from_owned_fd(end.into())?;
-    let log = Arc::clone(log);
-    Ok(tokio::spawn(async move {
-        let mut lines = Lines::new(stream);
-        let mut piece = vec![0; PIECE];
-        let write = |lines: &[u8]| {
-            if let Ok(mut log) = log.lock() {
-                log.write(lines);
-            }
-        };
-        while let Ok(length @ 1..) = end.read(&mut piece).await {
-            write(&lines.add(&piece[..length], now()));
-        }
-        write(&lines.finish(now()));
-    }))
 }
 
 /// Work that may block, in a thread of its own, which shares the shim's namespaces.

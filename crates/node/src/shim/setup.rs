@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use rustix::event::Timespec;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
@@ -17,6 +18,10 @@ use crate::runtime::cgroup::{self, Cgroups};
 use crate::runtime::process::Process;
 use crate::runtime::record::Folder;
 
+/// How often the pod's lock is tried, and what lies between.
+const LOCK_ATTEMPTS: u32 = 100;
+const LOCK_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
 /// Everything up to the first await: one thread, so that all later ones share its namespaces.
 pub(super) fn start(folder: &Folder) -> Result<Pod, ShimError> {
     let setup = |what| move |source| ShimError::Setup(what, source);
@@ -28,20 +33,33 @@ pub(super) fn start(folder: &Folder) -> Result<Pod, ShimError> {
         .map_err(|error| ShimError::Setup("adopt orphans", error.into()))?;
     let record = folder.record().map_err(setup("read the record"))?;
     let record = record.ok_or_else(|| ShimError::Record(folder.path().to_owned()))?;
-    let lock = folder.lock().map_err(setup("lock the pod"))?.ok_or(ShimError::Already)?;
-    if folder.process().map_err(setup("read the record"))?.is_some() {
-        // A shim was here and is gone: what it has left must be ended first.
-        return Err(ShimError::Already);
-    }
+    let lock = lock(folder).map_err(setup("lock the pod"))?.ok_or(ShimError::Already)?;
     let own = Process::own().map_err(setup("look at the own process"))?;
-    folder.set_process(own).map_err(setup("write down the own process"))?;
+    folder.set_process(&own).map_err(setup("write down the own process"))?;
     let cgroups = Cgroups::find()?;
     cgroups.create(&cgroup::of_pod(&record.sandbox.uid), &record.sandbox.resources)?;
+    let runtime_group = cgroups.create_for_runtime(&record.sandbox.uid)?;
     let shared_memory = folder.path().join("shm");
     enter_namespaces(&record.sandbox.hostname, record.sandbox.host_network, &shared_memory)
         .map_err(setup("make the pod's namespaces"))?;
     let facts = Facts::find(&cgroups).map_err(setup("ask what the machine allows"))?;
-    Ok(Pod::new(Frame { folder: folder.clone(), record, cgroups, facts, shared_memory, _lock: lock }))
+    Ok(Pod::new(Frame { folder: folder.clone(), record, cgroups, facts, shared_memory, runtime_group, _lock: lock }))
+}
+
+/// The pod's lock, unless a shim is here already, or was: what it has left must be ended first.
+fn lock(folder: &Folder) -> io::Result<Option<File>> {
+    // Whoever only looks whether there is a shim holds the lock for a moment; there is no event for its end.
+    for _ in 0..LOCK_ATTEMPTS {
+        let lock = folder.lock()?;
+        if folder.process()?.is_some() {
+            return Ok(None);
+        }
+        if lock.is_some() {
+            return Ok(lock);
+        }
+        let _ = rustix::thread::nanosleep(&LOCK_PAUSE);
+    }
+    Ok(None)
 }
 
 /// Says to whoever started this process how that went. Who has gone meanwhile needs no answer.

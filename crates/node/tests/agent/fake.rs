@@ -10,11 +10,12 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use manager::context::Now;
 use node::agent::parts::{
-    Answer, Attachment, Failure, Held, ImageConfig, ImageFailure, ImageStore, PodNetwork, PodRuntime, PodShim,
+    Answer, Attachment, Failure, Held, ImageFailure, ImageStore, PodNetwork, PodRuntime, PodShim,
 };
 use node::runtime::spec::{Container, ContainerState, Executed, PodState, Sandbox};
 use storage::cache::PullPolicy;
 use storage::image::Reference;
+use storage::images::{Account, Config};
 use storage::pull::Registries;
 use tokio::sync::watch;
 
@@ -221,9 +222,10 @@ impl ImageStore for Machine {
             if self.0.absent.lock().unwrap().contains(repository) {
                 return Err(ImageFailure::Pull("not found".to_owned()));
             }
-            let config = ImageConfig { cmd: vec!["/run".to_owned()], ..ImageConfig::default() };
+            let config = Config { cmd: vec!["/run".to_owned()], ..Config::default() };
+            let account = Arc::new(|_: &str| Ok(Account::default()));
             let root = PathBuf::from("/nonexistent");
-            Ok(Held { id: "sha256:c".to_owned(), digest: "sha256:m".to_owned(), root, config, hold: Arc::new(()) })
+            Ok(Held { id: "sha256:c".to_owned(), digest: "sha256:m".to_owned(), root, config, account })
         })
     }
 

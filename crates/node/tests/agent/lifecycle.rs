@@ -51,8 +51,7 @@ async fn a_deleted_pod_is_let_go_after_its_end() {
     assert!(bench.get("a").await.metadata.deletion_timestamp.is_some(), "it has its time");
     bench.gone("a").await;
     let log = bench.machine.log();
-    let expected =
-        ["sandbox a", "connect a", "start c 0", "signal c 15", "signal c 9", "end", "disconnect"];
+    let expected = ["sandbox a", "connect a", "start c 0", "signal c 15", "signal c 9", "end", "disconnect"];
     assert_eq!(log, expected);
     sleep(Duration::from_secs(1)).await;
     assert!(!bench.root().join("pods").join(pod.metadata.uid.unwrap()).exists());

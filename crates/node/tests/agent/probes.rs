@@ -7,13 +7,13 @@ use tokio::time::sleep;
 
 use crate::bench::{Bench, is_ready, phase, status};
 
-fn spec(probes: Value) -> Value {
+fn spec(probes: &Value) -> Value {
     let mut container = json!({ "name": "c", "image": "image:1" });
     container.as_object_mut().unwrap().extend(probes.as_object().unwrap().clone());
     json!({ "containers": [container] })
 }
 
-fn exec(more: Value) -> Value {
+fn exec(more: &Value) -> Value {
     let mut probe = json!({ "exec": { "command": ["x"] }, "periodSeconds": 2, "failureThreshold": 2 });
     probe.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     probe
@@ -23,7 +23,7 @@ fn exec(more: Value) -> Value {
 async fn a_pod_is_ready_while_its_probe_passes() {
     let mut bench = Bench::new().await;
     bench.machine.0.answers.lock().unwrap().insert("c".to_owned(), 1);
-    bench.create("a", spec(json!({ "readinessProbe": exec(json!({})) }))).await;
+    bench.create("a", spec(&json!({ "readinessProbe": exec(&json!({})) }))).await;
     let running = bench.until("a", |pod| phase(pod) == "Running").await;
     assert!(!is_ready(&running));
     sleep(Duration::from_secs(20)).await;
@@ -44,9 +44,9 @@ async fn a_pod_is_ready_while_its_probe_passes() {
 #[tokio::test(start_paused = true)]
 async fn what_does_not_live_is_restarted() {
     let bench = Bench::new().await;
-    let startup = exec(json!({ "failureThreshold": 30 }));
+    let startup = exec(&json!({ "failureThreshold": 30 }));
     bench.machine.0.answers.lock().unwrap().insert("c".to_owned(), 1);
-    bench.create("a", spec(json!({ "livenessProbe": exec(json!({})), "startupProbe": startup }))).await;
+    bench.create("a", spec(&json!({ "livenessProbe": exec(&json!({})), "startupProbe": startup }))).await;
     let starting = bench.until("a", |pod| phase(pod) == "Running").await;
     assert_eq!(status(&starting, "c").unwrap().started, Some(false));
     sleep(Duration::from_secs(20)).await;
@@ -61,7 +61,7 @@ async fn what_does_not_live_is_restarted() {
 #[tokio::test(start_paused = true)]
 async fn probes_by_grpc_are_refused_by_name() {
     let bench = Bench::new().await;
-    bench.create("a", spec(json!({ "readinessProbe": { "grpc": { "port": 1 } } }))).await;
+    bench.create("a", spec(&json!({ "readinessProbe": { "grpc": { "port": 1 } } }))).await;
     bench.until("a", |pod| phase(pod) == "Running").await;
     sleep(Duration::from_secs(2)).await;
     assert!(bench.events().await.iter().any(|reason| reason == "Unhealthy"));

@@ -46,7 +46,9 @@ async fn what_a_lost_shim_ran_is_unknown() {
         bench.create("a", spec).await;
         bench.until("a", is_ready).await;
         bench.machine.shim().lose();
-        let again = |pod: &_| phase(pod) == expected && status(pod, "c").is_some_and(|one| policy == "Never" || one.restart_count == 1);
+        let again = |pod: &_| {
+            phase(pod) == expected && status(pod, "c").is_some_and(|one| policy == "Never" || one.restart_count == 1)
+        };
         let pod = bench.until("a", again).await;
         let container = status(&pod, "c").unwrap();
         let end = if policy == "Never" { container.state.clone() } else { container.last_state.clone() };

@@ -97,11 +97,17 @@ async fn a_claim_is_the_path_of_its_volume() {
     let volumes: Api<PersistentVolume> = Api::all(bench.client.clone());
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(bench.client.clone());
     let capacity = json!({ "storage": "1Gi" });
-    make(volumes, json!({ "metadata": { "name": "v" }, "spec": {
-        "capacity": capacity, "accessModes": ["ReadWriteOnce"], "hostPath": { "path": disk } } }))
+    make(
+        volumes,
+        json!({ "metadata": { "name": "v" }, "spec": {
+        "capacity": capacity, "accessModes": ["ReadWriteOnce"], "hostPath": { "path": disk } } }),
+    )
     .await;
-    make(claims.clone(), json!({ "metadata": { "name": "c" }, "spec": {
-        "accessModes": ["ReadWriteOnce"], "volumeName": "v", "resources": { "requests": capacity } } }))
+    make(
+        claims.clone(),
+        json!({ "metadata": { "name": "c" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "volumeName": "v", "resources": { "requests": capacity } } }),
+    )
     .await;
     let spec = json!({
         "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }],

@@ -77,9 +77,6 @@ async fn a_container_that_cannot_be_started_says_why() {
     let end = run(&shim, &container(&["/no/such/program"])).await;
     assert_eq!((end.exit_code, end.was_started), (128, false));
     assert!(end.message.contains("/no/such/program"), "{}", end.message);
-    let terminal = Container { attempt: 1, tty: true, ..container(&["true"]) };
-    let end = run(&shim, &terminal).await;
-    assert!(end.message.contains("tty"), "{}", end.message);
     let fine = Container { attempt: 2, ..container(&["true"]) };
     assert_eq!(run(&shim, &fine).await, End { attempt: 2, ..ended(0) });
     shim.end().await.unwrap();
@@ -126,5 +123,16 @@ async fn the_end_of_a_pod_ends_all_that_runs_in_it() {
     let state = shim.states().borrow().clone();
     assert!(!state.lost && state.containers.values().all(ContainerState::is_over), "{state:?}");
     assert!(shim.start(&Container { attempt: 1, ..container(&["true"]) }).await.is_err());
+    assert_eq!(machine.left(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_container_that_wants_a_terminal_has_one() {
+    let machine = Machine::new().await;
+    let (sandbox, shim) = machine.pod().await;
+    let container = Container { tty: true, ..shell("test -t 1 && echo a terminal; test -t 0; exit $?") };
+    assert_eq!(run(&shim, &container).await, ended(0));
+    assert_eq!(output(&sandbox, &container).trim_end(), "a terminal");
+    shim.end().await.unwrap();
     assert_eq!(machine.left(), [""; 0]);
 }

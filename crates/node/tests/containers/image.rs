@@ -26,7 +26,8 @@ async fn image(folder: &Path) -> Image {
     }
     let text = b"from the image\n";
     let mut header = tar::Header::new_gnu();
-    (header.set_size(text.len() as u64), header.set_mode(0o644));
+    header.set_size(text.len() as u64);
+    header.set_mode(0o644);
     layer.append_data(&mut header, "etc/note", &text[..]).unwrap();
     let layer = blob(&layer.into_inner().unwrap());
     let config = blob(br#"{"config": {"Cmd": ["/bin/sh"], "Env": ["GREETING=hello"]}}"#);

@@ -165,3 +165,20 @@ async fn a_runtime_that_cannot_run_containers_is_told_from_one_that_can() {
     let left: Vec<_> = std::fs::read_dir(folder.path().join("pods")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[tokio::test]
+async fn a_shim_that_dies_while_it_starts_a_container_leaves_nothing_running() {
+    let machine = Machine::new().await;
+    for delay in [0, 5, 10, 15, 20, 25, 30, 35, 40, 50] {
+        let (_, shim) = machine.pod().await;
+        let starting = shim.clone();
+        let start = tokio::spawn(async move { starting.start(&container(&["sleep", "1000"])).await });
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        rustix::process::kill_process(process_of(&shim), Signal::KILL).unwrap();
+        wait(&shim, |state| state.lost).await;
+        // Started before the end, or refused by it.
+        let _ = start.await.unwrap();
+        shim.end().await.unwrap();
+        assert_eq!(machine.left(), [""; 0], "killed after {delay} ms");
+    }
+}

@@ -66,7 +66,8 @@ pub(crate) async fn serve(listener: UnixListener, report: Reporter) {
 /// Asks.
 pub(crate) async fn ask(data: &Path) -> anyhow::Result<Report> {
     let (_folder, path) = path(data)?;
-    let stream = UnixStream::connect(&path).await.with_context(|| format!("connect to {}", data.join(SOCKET).display()))?;
+    let stream =
+        UnixStream::connect(&path).await.with_context(|| format!("connect to {}", data.join(SOCKET).display()))?;
     let mut text = Vec::new();
     stream.take(LONGEST).read_to_end(&mut text).await.context("read the answer")?;
     serde_json::from_slice(&text).context("understand the answer")

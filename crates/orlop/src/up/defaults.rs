@@ -46,6 +46,10 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
 {
     let object: K = serde_json::from_value(object).context("read a default")?;
+    // Looked for first: admission may refuse a second one for another reason than its name.
+    if api.get_opt(&object.name_any()).await.context("look for the defaults")?.is_some() {
+        return Ok(());
+    }
     match api.create(&PostParams::default(), &object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         made => made.map(drop).with_context(|| format!("create {} {}", K::kind(&()), object.name_any())),

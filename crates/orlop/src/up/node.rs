@@ -153,18 +153,18 @@ struct Settings {
 const NODE: &[Descriptor<Settings>] = &[
     Descriptor::new("node-agent", &[], |context, settings| {
         let agent = Agent::new(context, settings.agent.clone());
-        Ok(Started::new(async move { agent.run().await }))
+        Ok(Started::until_stopped(context, async move { agent.run().await }))
     }),
     Descriptor::new("local-volumes", &[], |context, settings| {
         let provisioner = Provisioner::new(context, &settings.agent.node, &settings.volumes);
-        Ok(Started::new(async move { provisioner.run().await }))
+        Ok(Started::until_stopped(context, async move { provisioner.run().await }))
     }),
 ];
 
 const VIRT_HANDLER: &[Descriptor<virt_handler::Settings>] =
     &[Descriptor::new("virt-handler", &[], |context, settings| {
         let handler = Handler::new(context, settings.clone());
-        Ok(Started::new(async move { handler.run().await }))
+        Ok(Started::until_stopped(context, async move { handler.run().await }))
     })];
 
 impl Found {
@@ -207,8 +207,7 @@ impl Found {
             labels: BTreeMap::new(),
         };
         parts.start("node", &format!("system:node:{name}"), NODE, Settings { agent, volumes: places::volumes(&data) });
-        let mut handler =
-            virt_handler::Settings::of(&name, places::kubelet(&data), places::handler(&data), program);
+        let mut handler = virt_handler::Settings::of(&name, places::kubelet(&data), places::handler(&data), program);
         handler.qemu = qemu;
         parts.start("virt-handler", HANDLER, VIRT_HANDLER, handler);
     }
@@ -216,13 +215,13 @@ impl Found {
 
 const HOLLOW_NODES: &[Descriptor<u32>] = &[Descriptor::new("hollow-nodes", &[], |context, count| {
     let nodes = HollowNodes::new(context, hollow::names("hollow", *count), node::hollow::Behaviour::default());
-    Ok(Started::new(async move { nodes.run().await }))
+    Ok(Started::until_stopped(context, async move { nodes.run().await }))
 })];
 
 const HOLLOW_HANDLERS: &[Descriptor<u32>] = &[Descriptor::new("hollow-handlers", &[], |context, count| {
     let names = hollow::names("hollow", *count);
     let handlers = HollowHandlers::new(context, names, virt_handler::hollow::Behaviour::default());
-    Ok(Started::new(async move { handlers.run().await }))
+    Ok(Started::until_stopped(context, async move { handlers.run().await }))
 })];
 
 /// Starts nodes that only pretend.

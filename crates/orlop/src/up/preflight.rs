@@ -15,12 +15,7 @@ struct Need {
 }
 
 const NEEDS: &[Need] = &[
-    Need {
-        what: "QEMU",
-        why: "runs the guests",
-        any: &["qemu-system-x86_64"],
-        package: Some("qemu-system-x86"),
-    },
+    Need { what: "QEMU", why: "runs the guests", any: &["qemu-system-x86_64"], package: Some("qemu-system-x86") },
     Need { what: "an OCI runtime", why: "runs the pods", any: &["runc", "crun"], package: Some("runc") },
     Need { what: "nft", why: "connects the guests", any: &["nft"], package: Some("nftables") },
     Need {

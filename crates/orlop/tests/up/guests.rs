@@ -71,8 +71,12 @@ impl Terminal {
     /// Opens the console of a VM.
     pub(crate) fn open(machine: &Machine, name: &str) -> Result<Self> {
         let mut command = machine.orlop(&["console", name]);
-        let mut process =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().context("open the console")?;
+        let mut process = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("open the console")?;
         let input = process.stdin.take().context("no standard input")?;
         let output = process.stdout.take().context("no standard output")?;
         Ok(Self { console: Console::new(input, output), process })

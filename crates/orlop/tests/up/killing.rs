@@ -57,7 +57,8 @@ fn vms_survive_fifty_kills() -> Result<()> {
         let name = VMS[chance.random_range(0..VMS.len())];
         let victim = [Victim::Qemu, Victim::Launcher, Victim::Shim, Victim::Up][chance.random_range(0..4)];
         std::thread::sleep(Duration::from_millis(chance.random_range(0..LONGEST)));
-        strike(&mut machine, victim, name).with_context(|| format!("round {round} of seed {seed}: {victim:?} of {name}"))?;
+        strike(&mut machine, victim, name)
+            .with_context(|| format!("round {round} of seed {seed}: {victim:?} of {name}"))?;
         witness.check().with_context(|| format!("round {round} of seed {seed}: {victim:?} of {name}"))?;
     }
     for name in VMS {
@@ -150,7 +151,10 @@ fn two_writers() -> Option<String> {
             }
         }
     }
-    writers.into_iter().find(|(_, pids)| pids.len() > 1).map(|(file, pids)| format!("{} is open in {pids:?}", file.display()))
+    writers
+        .into_iter()
+        .find(|(_, pids)| pids.len() > 1)
+        .map(|(file, pids)| format!("{} is open in {pids:?}", file.display()))
 }
 
 /// Regular files of a process that it can write, by device and inode.
@@ -165,7 +169,8 @@ fn open_for_writing(pid: u32) -> Vec<PathBuf> {
             let writable = u32::from_str_radix(&flags, 8).ok()? & 0o3 != 0;
             let metadata = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file)?;
             let name = std::fs::read_link(entry.path()).ok()?;
-            (writable && name.ends_with("disk.img")).then(|| PathBuf::from(format!("{}:{}", metadata.dev(), metadata.ino())))
+            (writable && name.ends_with("disk.img"))
+                .then(|| PathBuf::from(format!("{}:{}", metadata.dev(), metadata.ino())))
         })
         .collect();
     files.sort();

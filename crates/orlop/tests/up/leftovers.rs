@@ -63,7 +63,8 @@ impl Leftovers {
             ("loop device", &self.loops, &now.loops),
             ("cgroup", &self.cgroups, &now.cgroups),
         ];
-        let new = kinds.iter().flat_map(|(kind, before, now)| now.difference(before).map(move |one| format!("{kind} {one}")));
+        let new =
+            kinds.iter().flat_map(|(kind, before, now)| now.difference(before).map(move |one| format!("{kind} {one}")));
         let changed = (self.forwarding != now.forwarding).then(|| format!("ip_forward {}", now.forwarding.trim()));
         new.chain(changed).collect()
     }
@@ -75,13 +76,19 @@ fn processes() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for pid in names("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if ours.iter().any(|our| name.trim().starts_with(our)) {
+        if ours.iter().any(|our| name.trim().starts_with(our)) && !is_dead(&pid) {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
             found.insert(format!("{pid} {}", line.chars().take(160).collect::<String>()));
         }
     }
     found
+}
+
+/// Ended, and only not yet buried by the machine's first process.
+fn is_dead(pid: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status.lines().find(|line| line.starts_with("State:")).is_none_or(|line| line.contains('Z'))
 }
 
 /// Network namespaces that processes are in.
@@ -102,7 +109,10 @@ fn cgroups() -> BTreeSet<String> {
     ours.filter_map(|path| std::fs::read_dir(&path).ok().map(|_| path))
         .flat_map(|path| {
             let children = std::fs::read_dir(&path).into_iter().flatten().flatten();
-            children.filter(|entry| entry.path().is_dir()).map(|entry| entry.path().display().to_string()).collect::<Vec<_>>()
+            children
+                .filter(|entry| entry.path().is_dir())
+                .map(|entry| entry.path().display().to_string())
+                .collect::<Vec<_>>()
         })
         .collect()
 }

@@ -164,8 +164,8 @@ impl Machine {
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        let patched = self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch));
-        self.runtime.block_on(async { patched.await.map(drop) })?;
+        let (api, parameters) = (self.api::<K>(), PatchParams::default());
+        self.runtime.block_on(api.patch(name, &parameters, &Patch::Merge(patch)))?;
         Ok(())
     }
 
@@ -175,8 +175,8 @@ impl Machine {
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
         K: Clone + DeserializeOwned + std::fmt::Debug,
     {
-        let deleted = self.api::<K>().delete(name, &DeleteParams::default());
-        self.runtime.block_on(async { deleted.await.map(drop) })?;
+        let (api, parameters) = (self.api::<K>(), DeleteParams::default());
+        self.runtime.block_on(api.delete(name, &parameters))?;
         Ok(())
     }
 

@@ -24,7 +24,10 @@ fn a_second_start_names_the_first() -> Result<()> {
     let machine = Machine::up()?;
     let status = e2e::output(&mut machine.orlop(&["status"]))?;
     for part in ["apiserver", "kube-controllers", "node", "scheduler", "virt-controller", "virt-handler"] {
-        let line = status.lines().find(|line| line.split_whitespace().next() == Some(part));
+        let line = status
+            .lines()
+            .skip_while(|line| *line != "parts")
+            .find(|line| line.split_whitespace().next() == Some(part));
         ensure!(line.is_some_and(|line| line.ends_with("well")), "{part} in {status}");
     }
     let refused = e2e::output(&mut machine.orlop(&["up"])).unwrap_err().to_string();
@@ -66,11 +69,19 @@ fn verbs_start_stop_and_restart_a_vm() -> Result<()> {
         let interface = vmi.status.as_ref()?.interfaces.as_ref()?.first()?;
         Some((interface.mac.clone()?, interface.ip_address.clone()?))
     };
-    ensure!(network(&first).is_some() && network(&first) == network(&second), "{:?} {:?}", network(&first), network(&second));
+    ensure!(
+        network(&first).is_some() && network(&first) == network(&second),
+        "{:?} {:?}",
+        network(&first),
+        network(&second)
+    );
     machine.status("v", "Running")?;
     let listed = e2e::output(&mut machine.orlop(&["get"]))?;
     let (_, address) = network(&second).context("an address")?;
-    ensure!(listed.lines().any(|line| line.starts_with("v ") && line.contains("Running") && line.contains(&address)), "{listed}");
+    ensure!(
+        listed.lines().any(|line| line.starts_with("v ") && line.contains("Running") && line.contains(&address)),
+        "{listed}"
+    );
     e2e::output(&mut machine.orlop(&["stop", "v"]))?;
     machine.gone::<VirtualMachineInstance>("v")?;
     machine.status("v", "Stopped")?;
@@ -115,7 +126,10 @@ fn down_powers_guests_off_and_up_brings_them_back() -> Result<()> {
     ensure!(said.contains("orlop is down") && !said.contains("killed"), "{said}");
     // A guest that is asked to power off says so; one that is killed says nothing.
     let words = terminal.console.rest();
-    ensure!(words.contains("reboot: Power down") || words.contains("going down") || words.contains("poweroff"), "{words}");
+    ensure!(
+        words.contains("reboot: Power down") || words.contains("going down") || words.contains("poweroff"),
+        "{words}"
+    );
     ensure!(qemus("linux").is_empty() && qemus("always").is_empty());
     machine.start()?;
     machine.phase("always", Phase::Running, first.metadata.uid.as_deref())?;

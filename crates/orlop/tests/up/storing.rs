@@ -17,7 +17,10 @@ use super::machine::Machine;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_claims_data_outlives_its_guest", a_claims_data_outlives_its_guest),
-    ("cloud_init_comes_from_a_secret_and_a_probe_drives_ready", cloud_init_comes_from_a_secret_and_a_probe_drives_ready),
+    (
+        "cloud_init_comes_from_a_secret_and_a_probe_drives_ready",
+        cloud_init_comes_from_a_secret_and_a_probe_drives_ready,
+    ),
     ("a_pause_is_told", a_pause_is_told),
 ];
 
@@ -97,7 +100,10 @@ fn a_pause_is_told() -> Result<()> {
 }
 
 /// The launcher's own socket, through its folder: the path is too long for a socket.
-async fn launcher(machine: &Machine, vmi: &VirtualMachineInstance) -> Result<LauncherClient<tonic::transport::Channel>> {
+async fn launcher(
+    machine: &Machine,
+    vmi: &VirtualMachineInstance,
+) -> Result<LauncherClient<tonic::transport::Channel>> {
     let pods = vmi.status.as_ref().and_then(|status| status.active_pods.as_ref()).context("no pod")?;
     let pod = pods.keys().next().with_context(|| format!("{} has no pod", vmi.name_any()))?;
     let folder = machine.data().join(format!("kubelet/pods/{pod}/volumes/kubernetes.io~empty-dir/sockets"));

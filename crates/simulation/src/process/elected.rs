@@ -18,14 +18,7 @@ use super::Start;
 use crate::{Scene, wire};
 
 const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], |context, _| {
-    let (scheduler, stopping) = (Scheduler::new(context, DEFAULT_SCHEDULER), context.stopping.clone());
-    Ok(Started::new(async move {
-        tokio::select! {
-            biased;
-            () = stopping.asked() => {}
-            () = scheduler.run() => {}
-        }
-    }))
+    Ok(Started::until_stopped(context, Scheduler::new(context, DEFAULT_SCHEDULER).run()))
 })];
 
 pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {

@@ -138,7 +138,7 @@ mod tests {
         let image = image();
         std::fs::remove_file(image.path().join("etc/passwd")).unwrap();
         std::os::unix::fs::symlink("/../../../../etc/passwd", image.path().join("etc/passwd")).unwrap();
-        assert!(matches!(find(image.path(), "root"), Err(_)), "the link leads to itself");
+        assert!(find(image.path(), "root").is_err(), "the link leads to itself");
         std::fs::remove_file(image.path().join("etc/group")).unwrap();
         std::os::unix::fs::symlink(image.path().join("etc"), image.path().join("etc/group")).unwrap();
         assert!(find(image.path(), "0:root").is_err());

@@ -371,7 +371,10 @@ mod tests {
         let mut builder = ::tar::Builder::new(Vec::new());
         let mut link = header(0);
         link.set_entry_type(::tar::EntryType::Symlink);
-        (link.set_mode(0o4755), link.set_uid(5), link.set_gid(6), link.set_mtime(7));
+        link.set_mode(0o4755);
+        link.set_uid(5);
+        link.set_gid(6);
+        link.set_mtime(7);
         builder.append_link(&mut link, "a", "x".repeat(200)).unwrap();
         builder.append_pax_extensions([("uid", &b"3000000"[..]), ("mtime", b"-1.5")]).unwrap();
         builder.append_link(&mut link, "b", "c").unwrap();

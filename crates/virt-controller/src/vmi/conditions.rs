@@ -57,7 +57,7 @@ pub(super) fn ready(vmi: &mut VirtualMachineInstance, pod: Option<&Pod>, now: Ti
         Some(pod) if pods::waits_for_others(pod) => {
             (false, ("ReadinessGatesNotReady", "a readiness gate of the virt-launcher pod does not hold"))
         }
-        Some(pod) if !pods::is_ready_to_run(pod) => {
+        Some(pod) if !pods::are_containers_ready(pod) => {
             (false, ("ContainersNotReady", "containers of the virt-launcher pod are not ready"))
         }
         Some(_) => (true, ("", "")),

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use manager::writing::whole_second;
 
 use super::Target;
+use crate::render::COMPUTE;
 
 const PULL_PROBLEMS: [&str; 2] = ["ErrImagePull", "ImagePullBackOff"];
 
@@ -59,14 +60,21 @@ fn statuses(pod: &Pod) -> &[ContainerStatus] {
     pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default()
 }
 
-/// Whether all its containers run and are ready. The pod's own readiness waits for the guest, and the guest for this.
+/// Whether the launcher runs and all other containers are ready. The launcher's own readiness may be that of the guest, by
+/// its probe, and so is the pod's: both wait for the guest, and the guest for this.
 #[must_use]
 pub fn is_ready_to_run(pod: &Pod) -> bool {
     let containers = pod.spec.as_ref().map_or(0, |spec| spec.containers.len());
+    let runs = |status: &ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
     phase(pod) == "Running"
         && !node(pod).is_empty()
         && statuses(pod).len() == containers
-        && statuses(pod).iter().all(|status| status.ready)
+        && statuses(pod).iter().all(|status| if status.name == COMPUTE { runs(status) } else { status.ready })
+}
+
+/// Whether all its containers are ready, which says what probes of the guest say.
+pub(super) fn are_containers_ready(pod: &Pod) -> bool {
+    is_ready_to_run(pod) && statuses(pod).iter().all(|status| status.ready)
 }
 
 /// A condition of the pod.

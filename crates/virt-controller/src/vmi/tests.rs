@@ -50,7 +50,7 @@ impl Bench {
             "metadata": { "name": "virt-launcher-v", "namespace": "n", "uid": "p" },
             "spec": { "nodeName": "one", "containers": [{ "name": "compute", "image": "launcher" }] },
             "status": { "phase": "Running", "qosClass": "Burstable", "containerStatuses": [
-                { "name": "compute", "ready": true, "image": "", "imageID": "", "restartCount": 0 },
+                { "name": "compute", "ready": true, "image": "", "imageID": "", "restartCount": 0, "state": { "running": {} } },
             ] },
         });
         merge(&mut pod, more);
@@ -148,6 +148,8 @@ fn without_its_finalizer_it_gets_that_first() {
 fn the_phase_follows_the_pod_until_the_hand_over() {
     let pending = json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending" } });
     let starting = json!({ "status": { "containerStatuses": [{ "name": "compute", "ready": false, "image": "", "imageID": "", "restartCount": 0 }] } });
+    // Its probe asks the guest, which is not there before the hand-over.
+    let probed = json!({ "status": { "containerStatuses": [{ "name": "compute", "ready": false, "image": "", "imageID": "", "restartCount": 0, "state": { "running": {} } }] } });
     let ended = json!({ "status": { "phase": "Failed" } });
     let going = json!({ "metadata": { "deletionTimestamp": "1970-01-01T00:00:30Z" } });
     for (pod, phase) in [
@@ -156,6 +158,7 @@ fn the_phase_follows_the_pod_until_the_hand_over() {
         (&going, "Scheduling"),
         (&ended, "Failed"),
         (&json!({}), "Scheduled"),
+        (&probed, "Scheduled"),
     ] {
         for from in ["", "Pending", "Scheduling"] {
             assert_eq!(phase_after(&Bench::new(from, &json!({})).pod(pod)), phase, "{from} {pod}");

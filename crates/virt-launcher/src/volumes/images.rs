@@ -55,7 +55,9 @@ pub(super) async fn kernel(
     let mut find = async |file: Option<&String>| -> Result<Option<PathBuf>, VolumeError> {
         let Some(file) = file else { return Ok(None) };
         if let Some(place) = &workshop.places.kernel {
-            let found = mounted::file(place, file);
+            // The whole image, or where images cannot be mounted the files alone.
+            let name = file.rsplit('/').next().unwrap_or_default();
+            let found = mounted::file(place, file).or_else(|error| mounted::file(place, name).map_err(|_| error));
             return found.map(Some).map_err(|source| VolumeError::Mounted { path: path.to_owned(), source });
         }
         let policy = policy(container.image_pull_policy.as_ref());

@@ -23,7 +23,9 @@ fn milli_cpu(container: &Container, limits: bool) -> Option<u64> {
 }
 
 fn memory(container: &Container, limits: bool) -> Option<u64> {
-    amount(container, limits, "memory").and_then(|memory| u64::try_from(memory.units()).ok()).filter(|memory| *memory > 0)
+    amount(container, limits, "memory")
+        .and_then(|memory| u64::try_from(memory.units()).ok())
+        .filter(|memory| *memory > 0)
 }
 
 fn cgroup(requested: u64, cpu_limit: Option<u64>, memory: Option<u64>) -> Resources {

@@ -5,13 +5,19 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use storage::images::Account;
+
 use super::environment::{Sources, environment};
 use super::fields::Facts;
 use super::*;
 
-fn held(root: &std::path::Path, config: ImageConfig) -> Held {
+fn held(root: &std::path::Path, config: Config) -> Held {
     let digest = "sha256:1".to_owned();
-    Held { id: digest.clone(), digest, root: root.to_owned(), config, hold: Arc::new(()) }
+    let account = |user: &str| {
+        let uid = if user.is_empty() { Some(0) } else { user.parse().ok() };
+        uid.map(|uid| Account { uid, ..Account::default() }).ok_or_else(|| Failure("no such user".to_owned()))
+    };
+    Held { id: digest.clone(), digest, root: root.to_owned(), config, account: Arc::new(account) }
 }
 
 fn pod(container: &Value, more: &Value) -> Pod {
@@ -48,7 +54,7 @@ fn made(pod: &Pod, source: Source<'_>) -> Result<spec::Container, MakeError> {
 fn command_and_arguments_stand_in_for_the_images() {
     let root = tempfile::tempdir().unwrap();
     let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let held = held(root.path(), ImageConfig { entrypoint: list("e 1"), cmd: list("c"), ..ImageConfig::default() });
+    let held = held(root.path(), Config { entrypoint: list("e 1"), cmd: list("c"), ..Config::default() });
     for (container, expected) in [
         (json!({ "name": "c" }), "e 1 c"),
         (json!({ "name": "c", "args": ["x"] }), "e 1 x"),
@@ -63,7 +69,8 @@ fn command_and_arguments_stand_in_for_the_images() {
 #[test]
 fn variables_come_from_the_image_the_pod_and_its_fields() {
     let root = tempfile::tempdir().unwrap();
-    let config = ImageConfig { cmd: vec!["x".to_owned()], env: vec!["A=image".to_owned()], ..ImageConfig::default() };
+    let config =
+        Config { cmd: vec!["x".to_owned()], env: vec![("A".to_owned(), "image".to_owned())], ..Config::default() };
     let container = json!({ "name": "c", "resources": { "limits": { "memory": "1Mi", "cpu": "1500m" } }, "env": [
         { "name": "A", "value": "own" },
         { "name": "B", "valueFrom": { "fieldRef": { "fieldPath": "metadata.labels['a']" } } },
@@ -81,7 +88,7 @@ fn variables_come_from_the_image_the_pod_and_its_fields() {
 #[test]
 fn sources_that_are_missing_are_named() {
     let root = tempfile::tempdir().unwrap();
-    let held = held(root.path(), ImageConfig::default());
+    let held = held(root.path(), Config::default());
     let container = json!({ "name": "c", "command": ["x"], "envFrom": [{ "secretRef": { "name": "s" } }] });
     let error = made(&pod(&container, &json!({})), Source::Image(&held)).unwrap_err();
     assert_eq!(error.to_string(), "secret \"s\" not found");
@@ -90,8 +97,9 @@ fn sources_that_are_missing_are_named() {
 #[test]
 fn resources_become_what_the_kernel_knows() {
     let root = tempfile::tempdir().unwrap();
-    let held = held(root.path(), ImageConfig { cmd: vec!["x".to_owned()], ..ImageConfig::default() });
-    let resources = json!({ "requests": { "cpu": "250m", "memory": "8Gi" }, "limits": { "cpu": "1", "memory": "9Gi" } });
+    let held = held(root.path(), Config { cmd: vec!["x".to_owned()], ..Config::default() });
+    let resources =
+        json!({ "requests": { "cpu": "250m", "memory": "8Gi" }, "limits": { "cpu": "1", "memory": "9Gi" } });
     let pod = pod(&json!({ "name": "c", "resources": resources }), &json!({}));
     let made = made(&pod, Source::Image(&held)).unwrap();
     assert_eq!(made.resources.cpu_shares, Some(256));
@@ -104,7 +112,7 @@ fn resources_become_what_the_kernel_knows() {
 #[test]
 fn whoever_must_not_be_root_is_not() {
     let root = tempfile::tempdir().unwrap();
-    let held = held(root.path(), ImageConfig { cmd: vec!["x".to_owned()], ..ImageConfig::default() });
+    let held = held(root.path(), Config { cmd: vec!["x".to_owned()], ..Config::default() });
     let rule = json!({ "securityContext": { "runAsNonRoot": true } });
     let refused = made(&pod(&json!({ "name": "c" }), &rule), Source::Image(&held));
     assert!(matches!(refused, Err(MakeError::Root { .. })));
@@ -130,6 +138,6 @@ fn the_machines_programs_run_as_a_user_of_their_own_without_capabilities() {
 
 #[test]
 fn images_name_the_signal_that_ends_them() {
-    let of = |text: &str| stop_signal(&ImageConfig { stop_signal: text.to_owned(), ..ImageConfig::default() });
+    let of = |text: &str| stop_signal(&Config { stop_signal: Some(text.to_owned()), ..Config::default() });
     assert_eq!([of(""), of("SIGQUIT"), of("INT"), of("28"), of("nonsense")], [15, 3, 2, 28, 15]);
 }

@@ -61,14 +61,7 @@ struct Time {
     whole: bool,
 }
 
-fn one(
-    observed: &Observed<'_>,
-    record: &Record,
-    container: &Container,
-    time: Time,
-    why: &str,
-    plan: &mut Plan,
-) {
+fn one(observed: &Observed<'_>, record: &Record, container: &Container, time: Time, why: &str, plan: &mut Plan) {
     let stopping = record.containers.get(&container.name).and_then(|kept| kept.stopping.as_ref());
     let name = container.name.clone();
     if stopping.is_some_and(|stopping| stopping.killed) {

@@ -24,7 +24,9 @@ async fn connect(socket: &Path) -> Result<DevicePluginClient<Channel>, Status> {
     });
     let endpoint = Endpoint::from_static("http://localhost").connect_timeout(PATIENCE);
     let channel = endpoint.connect_with_connector(connector).await;
-    channel.map(DevicePluginClient::new).map_err(|error| Status::unavailable(crate::agent::parts::Failure::of(&error).0))
+    channel
+        .map(DevicePluginClient::new)
+        .map_err(|error| Status::unavailable(crate::agent::parts::Failure::of(&error).0))
 }
 
 /// Hands over every list that the plugin sends; returns when it sends no more.

@@ -39,9 +39,8 @@ impl Table {
     }
 
     pub(super) fn amounts(&self) -> BTreeMap<String, (usize, usize)> {
-        let count = |devices: &BTreeMap<String, bool>| {
-            (devices.len(), devices.values().filter(|healthy| **healthy).count())
-        };
+        let count =
+            |devices: &BTreeMap<String, bool>| (devices.len(), devices.values().filter(|healthy| **healthy).count());
         self.offered.iter().map(|(resource, devices)| (resource.clone(), count(devices))).collect()
     }
 

@@ -62,11 +62,8 @@ impl DevicePlugin for Fake {
 }
 
 fn list(devices: &[(&str, &str)]) -> Result<ListAndWatchResponse, Status> {
-    let device = |(id, health): &(&str, &str)| Offered {
-        id: (*id).to_owned(),
-        health: (*health).to_owned(),
-        topology: None,
-    };
+    let device =
+        |(id, health): &(&str, &str)| Offered { id: (*id).to_owned(), health: (*health).to_owned(), topology: None };
     Ok(ListAndWatchResponse { devices: devices.iter().map(device).collect() })
 }
 

@@ -42,8 +42,7 @@ pub(super) fn object(described: &Described<'_>) -> Value {
         own.chain(devices.iter().map(|(name, counts)| (name.clone(), json!(of(counts).to_string())))).collect()
     };
     let addresses = settings.addresses.iter().map(|ip| json!({ "type": "InternalIP", "address": ip.to_string() }));
-    let addresses: Vec<Value> =
-        addresses.chain([json!({ "type": "Hostname", "address": settings.node })]).collect();
+    let addresses: Vec<Value> = addresses.chain([json!({ "type": "Hostname", "address": settings.node })]).collect();
     json!({
         "metadata": { "name": settings.node, "labels": labels },
         "status": {
@@ -97,7 +96,13 @@ fn conditions(described: &Described<'_>) -> Vec<Value> {
             "memory",
         ),
         short("DiskPressure", pressure.disk, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space"),
-        short("PIDPressure", pressure.processes, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "room for processes"),
+        short(
+            "PIDPressure",
+            pressure.processes,
+            "KubeletHasInsufficientPID",
+            "KubeletHasSufficientPID",
+            "room for processes",
+        ),
         condition("Ready", true, "KubeletReady", "the node's agent is running"),
     ]
 }

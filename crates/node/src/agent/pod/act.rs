@@ -85,9 +85,8 @@ impl Worker<'_> {
         let name = &self.shared.settings.machine.name;
         let mut user = None;
         if machine::is_asked_for(pod, name) {
-            let refused = |message: String, until| {
-                Trouble { reason: "CreateContainerConfigError", message, times: 1, until }
-            };
+            let refused =
+                |message: String, until| Trouble { reason: "CreateContainerConfigError", message, times: 1, until };
             if !machine::is_allowed(pod) {
                 let message = format!(
                     "image {name:?} is this machine's own programs: only launchers of virtual machine instances may use it"
@@ -241,7 +240,8 @@ impl Worker<'_> {
             removed.map_err(|source| PodError::Below { what: "its network was not removed", source })?;
         }
         let removed = volumes::remove(&self.shared.settings.root, &self.which.uid);
-        removed.map_err(|error| PodError::Below { what: "its volumes were not removed", source: Failure::of(&error) })?;
+        removed
+            .map_err(|error| PodError::Below { what: "its volumes were not removed", source: Failure::of(&error) })?;
         entry.volumes = None;
         entry.sources = None;
         entry.fetches.clear();
@@ -281,7 +281,7 @@ impl Worker<'_> {
 }
 
 fn host_ports(pod: &Pod) -> Vec<HostPort> {
-    let containers = pod.spec.iter().flat_map(|spec| view::containers(spec));
+    let containers = pod.spec.iter().flat_map(view::containers);
     let ports = containers.flat_map(|container| container.ports.iter().flatten());
     let of = |port: &k8s_openapi::api::core::v1::ContainerPort| {
         Some(HostPort {

@@ -161,7 +161,9 @@ async fn fetch(
             return Err(("InvalidImageName", message, true));
         }
     };
-    if *policy != PullPolicy::Always {
+    // A folder on this machine is asked each time: it costs nothing.
+    let is_local = matches!(reference, Reference::Layout { .. });
+    if *policy == PullPolicy::Never || *policy == PullPolicy::IfNotPresent && !is_local {
         if let Ok(held) = images.image(&reference, PullPolicy::Never, &registries).await {
             event(Kind::Normal, "Pulled", format!("Container image {image:?} already present on machine"));
             return Ok(held);

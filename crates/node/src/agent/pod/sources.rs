@@ -9,8 +9,8 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, PodSpec, Secret};
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
 use manager::queue::Queue;
 use serde::de::DeserializeOwned;
@@ -62,7 +62,12 @@ struct Listener {
 impl Listener {
     async fn listen<T>(&self, name: &str)
     where
-        T: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Send + 'static,
+        T: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
     {
         let api: Api<T> = Api::namespaced(self.client.clone(), &self.which.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));

@@ -16,8 +16,8 @@ use crate::agent::container::{Making, Source, expand, make, stop_signal};
 use crate::agent::decide::{Part, Trouble};
 use crate::agent::devices::Allocated;
 use crate::agent::parts::Failure;
-use crate::agent::volumes::{VolumeError, sub_path};
 use crate::agent::record::{self, Kept};
+use crate::agent::volumes::{VolumeError, sub_path};
 use crate::agent::{backoff, dns};
 use crate::runtime::spec::{self, Device, Mount, Propagation};
 
@@ -112,8 +112,8 @@ impl Worker<'_> {
         let Some(record) = &entry.record else {
             return Err(NotStarted("CreateContainerError", "the pod has no record".to_owned()));
         };
-        let mut env = environment(container, &sources, &self.facts(pod, record))
-            .map_err(|error| NotStarted::config(&error))?;
+        let mut env =
+            environment(container, &sources, &self.facts(pod, record)).map_err(|error| NotStarted::config(&error))?;
         let machine = &self.shared.settings.machine;
         let held = entry.held(&container.name);
         let source = match (&held, record.user) {
@@ -182,7 +182,12 @@ impl Worker<'_> {
         }
         for (source, target) in self.given() {
             if mounts.iter().all(|mount| mount.target != target) {
-                mounts.push(Mount { source, target: target.to_owned(), read_only: false, propagation: Propagation::Private });
+                mounts.push(Mount {
+                    source,
+                    target: target.to_owned(),
+                    read_only: false,
+                    propagation: Propagation::Private,
+                });
             }
         }
         Ok(mounts)

@@ -22,7 +22,12 @@ impl Counter {
         let threshold = |value: Option<i32>, unsaid: u32| {
             value.and_then(|value| u32::try_from(value).ok()).filter(|value| *value > 0).unwrap_or(unsaid)
         };
-        Self { successes: threshold(success_threshold, 1), failures: threshold(failure_threshold, 3), last: None, run: 0 }
+        Self {
+            successes: threshold(success_threshold, 1),
+            failures: threshold(failure_threshold, 3),
+            last: None,
+            run: 0,
+        }
     }
 
     /// Takes a result; gives a verdict when its threshold is reached.

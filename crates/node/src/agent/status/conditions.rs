@@ -29,9 +29,8 @@ pub(super) fn conditions(
         one.state.as_ref().and_then(|state| state.terminated.as_ref()).is_some_and(|end| end.exit_code == 0)
     });
     let unready_reason = if finished && succeeded { "PodCompleted" } else { "ContainersNotReady" };
-    let containers = (!all_ready).then(|| {
-        (unready_reason, list("unready", &unready).filter(|_| unready_reason != "PodCompleted"))
-    });
+    let containers =
+        (!all_ready).then(|| (unready_reason, list("unready", &unready).filter(|_| unready_reason != "PodCompleted")));
     let ready = containers.clone().or_else(|| {
         (!closed.is_empty()).then(|| {
             let message = format!("the status of pod readiness gate {:?} is not \"True\"", closed.join(", "));
@@ -56,12 +55,15 @@ pub(super) fn conditions(
     set("Ready", ready);
     set("ContainersReady", containers);
     if !conditions.iter().any(|one| one.type_ == "PodScheduled") {
-        put(&mut conditions, PodCondition {
-            type_: "PodScheduled".to_owned(),
-            status: "True".to_owned(),
-            last_transition_time: Some(whole_second(observed.now)),
-            ..PodCondition::default()
-        });
+        put(
+            &mut conditions,
+            PodCondition {
+                type_: "PodScheduled".to_owned(),
+                status: "True".to_owned(),
+                last_transition_time: Some(whole_second(observed.now)),
+                ..PodCondition::default()
+            },
+        );
     }
     conditions
 }

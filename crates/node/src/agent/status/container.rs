@@ -37,9 +37,7 @@ impl Build<'_> {
         let id = match at {
             At::Running { id, .. } => Some(id),
             At::Ended(end) => Some(end.id.as_str()),
-            At::Absent { .. } | At::Created => {
-                kept.and_then(|kept| kept.last.as_ref()).map(|end| end.id.as_str())
-            }
+            At::Absent { .. } | At::Created => kept.and_then(|kept| kept.last.as_ref()).map(|end| end.id.as_str()),
         };
         let image = container.image.clone().unwrap_or_default();
         ContainerStatus {
@@ -84,11 +82,7 @@ impl Build<'_> {
         let metadata = &self.pod.metadata;
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let pod = format!("{}_{}({})", text(&metadata.name), text(&metadata.namespace), text(&metadata.uid));
-        let message = format!(
-            "back-off {}s restarting failed container={} pod={pod}",
-            pause.as_secs(),
-            container.name
-        );
+        let message = format!("back-off {}s restarting failed container={} pod={pod}", pause.as_secs(), container.name);
         ("CrashLoopBackOff".to_owned(), Some(message))
     }
 

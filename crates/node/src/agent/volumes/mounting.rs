@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn mounts_below_a_folder_are_found_the_newest_first() {
-        let table = "1 0 0:1 / /a/b rw - tmpfs t rw\n2 1 0:2 / /a/b/c\\040d rw - tmpfs t rw\n3 1 0:3 / /ab rw - x y z\n";
+        let table =
+            "1 0 0:1 / /a/b rw - tmpfs t rw\n2 1 0:2 / /a/b/c\\040d rw - tmpfs t rw\n3 1 0:3 / /ab rw - x y z\n";
         let below = mounted_below(table, Path::new("/a"));
         assert_eq!(below, [PathBuf::from("/a/b/c d"), PathBuf::from("/a/b")]);
     }

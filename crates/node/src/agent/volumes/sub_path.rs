@@ -10,7 +10,12 @@ use rustix::io::Errno;
 use super::{VolumeError, mounting};
 
 /// Shows a part of a volume at a path of its own, and returns that. A part that is not there is made, as a folder.
-pub(in crate::agent) fn show(volume: &Path, part: &str, target: &Path, read_only: bool) -> Result<PathBuf, VolumeError> {
+pub(in crate::agent) fn show(
+    volume: &Path,
+    part: &str,
+    target: &Path,
+    read_only: bool,
+) -> Result<PathBuf, VolumeError> {
     let found = open(volume, part, read_only)?;
     let shown = format!("/proc/self/fd/{}", found.as_raw_fd());
     let metadata = std::fs::metadata(&shown).map_err(VolumeError::io(target))?;

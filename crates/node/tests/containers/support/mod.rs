@@ -60,7 +60,9 @@ impl Machine {
         let mut left = Vec::new();
         for uid in self.uids.lock().unwrap().iter() {
             let cgroups = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|it| it.path());
-            let groups = cgroups.chain([PathBuf::from("/sys/fs/cgroup")]).map(|it| it.join(format!("orlop/pod{uid}")));
+            let groups = cgroups
+                .chain([PathBuf::from("/sys/fs/cgroup")])
+                .flat_map(|it| [it.join(format!("orlop/pod{uid}")), it.join(format!("orlop/runtime-{uid}"))]);
             left.extend(groups.filter(|it| it.exists()).map(|it| it.display().to_string()));
             let lines = std::fs::read_to_string("/proc/self/mounts").unwrap();
             left.extend(lines.lines().filter(|line| line.contains(uid)).map(str::to_owned));

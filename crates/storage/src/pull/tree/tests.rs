@@ -57,7 +57,10 @@ impl Builder {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(kind);
         header.set_size(content.len() as u64);
-        (header.set_mode(0o640), header.set_uid(12), header.set_gid(34), header.set_mtime(5678));
+        header.set_mode(0o640);
+        header.set_uid(12);
+        header.set_gid(34);
+        header.set_mtime(5678);
         header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
         header.as_mut_bytes()[157..157 + target.len()].copy_from_slice(target.as_bytes());
         header.set_cksum();

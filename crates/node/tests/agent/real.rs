@@ -1,0 +1,305 @@
+//! Real containers in a real network: needs root, runc and the CNI plugins. The machine is a network namespace of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::{ApiServer, Identity, Place};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use manager::caches::Caches;
+use manager::context::{Chance, Context, Now};
+use manager::events::Recorder;
+use manager::queue::QueueMetrics;
+use manager::stopping::Stopping;
+use network::cni::{self, Cni};
+use node::agent::{Agent, MachineImage, Settings, logs};
+use node::runtime::{Places, Runtime};
+use serde_json::{Value, json};
+use storage::images::Images;
+use storage::pull::{Digest, Limits, Registries};
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::bench::{is_ready, phase, status};
+
+/// Set in the process that is alone in its network namespace.
+const INSIDE: &str = "ORLOP_TEST_INSIDE";
+
+struct Real {
+    folder: TempDir,
+    client: Client,
+    runtime: Runtime,
+    cni: Arc<Cni>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Also after a failure nothing may be left running.
+impl Drop for Real {
+    fn drop(&mut self) {
+        self.kill();
+        let runtime = self.runtime.clone();
+        let end = move || {
+            let events = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            events.block_on(async {
+                for (_, shim) in runtime.existing().await.unwrap() {
+                    shim.end().await.unwrap();
+                }
+            });
+        };
+        std::thread::spawn(end).join().unwrap();
+        for path in mounts(self.folder.path()).into_iter().rev() {
+            let _ = Command::new("umount").arg("-l").arg(path).status();
+        }
+    }
+}
+
+fn mounts(below: &Path) -> Vec<String> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let paths = table.lines().filter_map(|line| line.split(' ').nth(4));
+    paths.filter(|path| Path::new(path).starts_with(below)).map(str::to_owned).collect()
+}
+
+impl Real {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
+        let client = Client::new(server.for_identity(Identity::admin()), "default");
+        let places = Places { state: folder.path().join("shims"), program: env!("CARGO_BIN_EXE_test-shim").into() };
+        let runtime = Runtime::find(places, &["runc", "crun"]).await.unwrap();
+        let cni = Cni::new(cni::Settings {
+            bridge: "orlop0".to_owned(),
+            subnet4: ([10, 88, 0, 0].into(), 24),
+            subnet6: None,
+            mtu: None,
+            plugins: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            state: folder.path().join("cni"),
+        });
+        let cni = Arc::new(cni.unwrap());
+        cni.prepare().await.unwrap();
+        let mut real = Self { folder, client, runtime, cni, tasks: Vec::new() };
+        real.start();
+        real
+    }
+
+    fn kill(&mut self) {
+        self.tasks.drain(..).for_each(|task| task.abort());
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "a test on a real machine has its clock")]
+    fn start(&mut self) -> Agent {
+        let now: Now = Arc::new(Timestamp::now);
+        let (recorder, writer) = Recorder::new(self.client.clone(), "test", now.clone());
+        let chance = Chance::seeded(1);
+        let caches = Caches::new(self.client.clone(), chance.clone());
+        let context = Context {
+            client: self.client.clone(),
+            caches: caches.clone(),
+            recorder,
+            now,
+            queues: QueueMetrics::default(),
+            chance,
+            stopping: Stopping::default(),
+        };
+        let root = self.folder.path();
+        let agent = Agent::new(
+            &context,
+            Settings {
+                node: "here".to_owned(),
+                root: root.to_owned(),
+                logs: root.join("logs"),
+                runtime: Arc::new(self.runtime.clone()),
+                images: Arc::new(Images::open(&root.join("images"), Limits::default()).unwrap()),
+                registries: Registries::default(),
+                network: Some(self.cni.clone()),
+                machine: MachineImage {
+                    name: "orlop.dev/machine".to_owned(),
+                    files: Vec::new(),
+                    users: 900_000..900_010,
+                },
+                resolv_conf: "/etc/resolv.conf".into(),
+                reserved_memory: 0,
+                addresses: vec!["10.88.0.1".parse().unwrap()],
+                labels: std::collections::BTreeMap::new(),
+            },
+        );
+        let running = agent.clone();
+        self.tasks.push(tokio::spawn(writer));
+        self.tasks.push(tokio::spawn(async move { running.run().await }));
+        self.tasks.push(tokio::spawn(async move { caches.run().await }));
+        agent
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    async fn create(&self, object: Value) {
+        self.pods().create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+
+    async fn until(&self, name: &str, what: impl Fn(&Pod) -> bool) -> Pod {
+        for _ in 0..600 {
+            let pod = self.pods().get(name).await.unwrap();
+            if what(&pod) {
+                return pod;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        let pod = self.pods().get(name).await.unwrap().status;
+        panic!("it never came to that: {}", serde_json::to_string_pretty(&pod).unwrap());
+    }
+
+    /// Waits until nothing of any pod is left; folders go after the object.
+    async fn empty(&self) {
+        let count = |name: &str| std::fs::read_dir(self.folder.path().join(name)).unwrap().count();
+        for _ in 0..200 {
+            if count("pods") + count("logs") == 0 {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{} pods are left", count("pods"));
+    }
+
+    async fn gone(&self, name: &str) {
+        for _ in 0..600 {
+            if self.pods().get_opt(name).await.unwrap().is_none() {
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{name} is still there");
+    }
+}
+
+fn launcher() -> Value {
+    let owner = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "v", "uid": "u", "controller": true,
+    });
+    json!({
+        "metadata": { "name": "launcher", "labels": { "kubevirt.io": "virt-launcher" }, "ownerReferences": [owner] },
+        "spec": {
+            "nodeName": "here",
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "volumes": [
+                { "name": "private", "emptyDir": {} },
+                { "name": "config", "downwardAPI": { "items": [
+                    { "path": "key", "fieldRef": { "fieldPath": "metadata.name" } },
+                ] } },
+            ],
+            "containers": [{
+                "name": "compute",
+                "image": "orlop.dev/machine",
+                "command": ["/bin/sh", "-c", "id -u; touch /private/mine; cat /config/key; echo; exec sleep 1000"],
+                "resources": { "limits": { "memory": "64Mi" } },
+                "readinessProbe": { "exec": { "command": ["/bin/sh", "-c", "test -e /private/mine"] }, "periodSeconds": 1 },
+                "volumeMounts": [
+                    { "name": "private", "mountPath": "/private" },
+                    { "name": "config", "mountPath": "/config" },
+                ],
+            }],
+        },
+    })
+}
+
+async fn text(agent: &Agent, pod: &Pod, container: &str) -> String {
+    let mut lines = agent.logs(pod, container, &logs::Options::default()).await.unwrap();
+    let mut text = Vec::new();
+    while let Some(piece) = lines.next().await {
+        text.extend(piece.unwrap());
+    }
+    String::from_utf8(text).unwrap()
+}
+
+/// An image of the machine's own shell, in a folder.
+fn layout(folder: &Path) -> String {
+    let layout = folder.join("layout");
+    std::fs::create_dir_all(layout.join("blobs/sha256")).unwrap();
+    let blob = |bytes: &[u8]| {
+        let digest = Digest::of(bytes);
+        std::fs::write(layout.join("blobs/sha256").join(digest.hex()), bytes).unwrap();
+        json!({ "mediaType": "application/vnd.oci.image.layer.v1.tar", "digest": digest, "size": bytes.len() })
+    };
+    let listed = Command::new("ldd").arg("/bin/sh").output().unwrap().stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from);
+    let mut layer = tar::Builder::new(Vec::new());
+    for path in libraries.chain([PathBuf::from("/bin/sh")]) {
+        let name = path.strip_prefix("/").unwrap();
+        layer.append_path_with_name(std::fs::canonicalize(&path).unwrap(), name).unwrap();
+    }
+    let layer = blob(&layer.into_inner().unwrap());
+    let config = blob(br#"{"config": {"Entrypoint": ["/bin/sh", "-c"], "Env": ["GREETING=hello"]}}"#);
+    let manifest = blob(json!({ "schemaVersion": 2, "config": config, "layers": [layer] }).to_string().as_bytes());
+    let index = json!({ "schemaVersion": 2, "manifests": [manifest] });
+    std::fs::write(layout.join("index.json"), index.to_string()).unwrap();
+    format!("oci:{}", layout.display())
+}
+
+#[test]
+fn pods_run_on_a_real_machine_and_leave_nothing_behind() {
+    if std::env::var_os(INSIDE).is_none() {
+        let name = "real::pods_run_on_a_real_machine_and_leave_nothing_behind";
+        let inside = Command::new("unshare")
+            .arg("--net")
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+            .unwrap();
+        let said = [inside.stdout, inside.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(inside.status.success(), "{}\n{}", said[0], said[1]);
+        return;
+    }
+    let events = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    events.block_on(async {
+        let mut real = Real::new().await;
+        a_launcher_lives_on(&mut real).await;
+        a_job_ends(&mut real).await;
+        let root = real.folder.path();
+        assert_eq!(mounts(root), Vec::<String>::new());
+        assert!(real.runtime.existing().await.unwrap().is_empty());
+        let links = Command::new("ip").args(["-brief", "link"]).output().unwrap().stdout;
+        assert!(!String::from_utf8(links).unwrap().contains("veth"));
+    });
+}
+
+async fn a_launcher_lives_on(real: &mut Real) {
+    let pod = launcher();
+    real.create(pod).await;
+    let ready = real.until("launcher", is_ready).await;
+    let address = ready.status.clone().unwrap().pod_ip.unwrap();
+    assert!(address.starts_with("10.88.0."), "{address}");
+    let before = status(&ready, "compute").unwrap().container_id.clone();
+
+    real.kill();
+    let agent = real.start();
+    sleep(Duration::from_secs(2)).await;
+    let after = real.until("launcher", is_ready).await;
+    assert_eq!(status(&after, "compute").unwrap().container_id, before);
+    assert_eq!(text(&agent, &after, "compute").await, "900000\nlauncher\n");
+    real.pods().delete("launcher", &DeleteParams::default()).await.unwrap();
+    real.gone("launcher").await;
+    real.empty().await;
+}
+
+async fn a_job_ends(real: &mut Real) {
+    real.kill();
+    let agent = real.start();
+    let container = json!({ "name": "c", "image": layout(real.folder.path()), "args": ["echo $GREETING; echo bye > /dev/termination-log; exit 3"] });
+    let spec = json!({ "nodeName": "here", "restartPolicy": "Never", "containers": [container] });
+    real.create(json!({ "metadata": { "name": "job" }, "spec": spec })).await;
+    let failed = real.until("job", |pod| phase(pod) == "Failed").await;
+    let end = status(&failed, "c").unwrap().state.clone().unwrap().terminated.unwrap();
+    assert_eq!((end.exit_code, end.message.as_deref()), (3, Some("bye\n")));
+    assert_eq!(text(&agent, &failed, "c").await, "hello\n");
+    real.pods().delete("job", &DeleteParams::default()).await.unwrap();
+    real.gone("job").await;
+    real.empty().await;
+}
