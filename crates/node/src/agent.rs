@@ -55,7 +55,7 @@ use crate::runtime::spec::{ContainerState, PodState};
 use decide::Place;
 use devices::Devices;
 use machine::Users;
-use parts::{ImageStore, PodNetwork, PodRuntime};
+use parts::{Failure, ImageStore, PodNetwork, PodRuntime};
 use pod::Entry;
 
 pub use machine::MachineImage;
@@ -94,6 +94,17 @@ pub struct Settings {
     pub addresses: Vec<IpAddr>,
     /// Further labels of the node.
     pub labels: BTreeMap<String, String>,
+}
+
+/// Makes volumes that are mounted while a pod runs seen by it, whatever the machine's own mounts are like. What it mounts is
+/// at `pods` below the kubelet's root folder; whoever stops everything unmounts it.
+///
+/// # Errors
+/// When the folder cannot be made or mounted.
+pub fn share_pods(root: &std::path::Path) -> Result<(), Failure> {
+    let folder = root.join("pods");
+    let made = volumes::mounting::folder(&folder, 0o755).and_then(|()| volumes::mounting::share(&folder));
+    made.map_err(|error| Failure::of(&error))
 }
 
 /// A pod, and no other of its name.

@@ -125,6 +125,7 @@ impl Arguments {
         for folder in [places::shims(data), places::kubelet(data), places::handler(data)] {
             std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         }
+        node::agent::share_pods(&places::kubelet(data)).context("share the mounts of pods")?;
         let network = network.cni(data)?;
         let prepared = async { network.prepare().await.context("prepare the pods' network") };
         let probed = async { accelerator::probe(&qemu, data).await.context("find out what runs guests here") };

@@ -5,7 +5,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
+};
 
 use super::VolumeError;
 
@@ -33,6 +35,29 @@ pub(super) fn tmpfs(path: &Path, limit: Option<u64>, mode: u32) -> Result<(), Vo
 /// Shows what a file descriptor stands for at a path, unless something is shown there.
 pub(super) fn bind(descriptor: &Path, target: &Path) -> Result<(), VolumeError> {
     mount_bind(descriptor, target).map_err(|error| VolumeError::io(target)(io::Error::from(error)))
+}
+
+/// Makes mounts below a folder seen by pods that run already. Their mounts follow the machine's, but only where the
+/// machine's are shared, which those of its root may not be.
+pub(in crate::agent) fn share(folder: &Path) -> Result<(), VolumeError> {
+    let failed = |error: rustix::io::Errno| VolumeError::io(folder)(error.into());
+    let folder = folder.canonicalize().map_err(VolumeError::io(folder))?;
+    let table = fs::read_to_string("/proc/self/mountinfo").map_err(VolumeError::io(&folder))?;
+    match mount_at(&table, &folder) {
+        Some(shared) if shared => return Ok(()),
+        Some(_) => {}
+        None => mount_bind(&folder, &folder).map_err(failed)?,
+    }
+    mount_change(&folder, MountPropagationFlags::SHARED).map_err(failed)
+}
+
+/// Whether something is mounted at a folder, and then whether it is shared; the last one counts.
+fn mount_at(table: &str, folder: &Path) -> Option<bool> {
+    let lines = table.lines().filter(|line| {
+        let point = line.split(' ').nth(4).map(unescape);
+        point.is_some_and(|point| Path::new(&point) == folder)
+    });
+    lines.last().map(|line| line.split(" - ").next().is_some_and(|fields| fields.contains(" shared:")))
 }
 
 fn is_mounted(path: &Path) -> io::Result<bool> {
@@ -92,6 +117,16 @@ pub(in crate::agent) fn remove_folder(path: &Path) -> Result<(), VolumeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_shared_mount_is_told_from_others() {
+        let table = "1 0 0:1 / /a rw,relatime - ext4 /dev/shared: rw\n\
+                     2 1 0:1 /b /a/b rw shared:7 - ext4 d rw\n\
+                     3 1 0:1 /c /a/c rw master:1 - ext4 d rw\n";
+        assert_eq!(mount_at(table, Path::new("/a/b")), Some(true));
+        assert_eq!((mount_at(table, Path::new("/a")), mount_at(table, Path::new("/a/c"))), (Some(false), Some(false)));
+        assert_eq!(mount_at(table, Path::new("/a/d")), None);
+    }
 
     #[test]
     fn mounts_below_a_folder_are_found_the_newest_first() {
