@@ -11,16 +11,14 @@ root := $(if $(filter 0,$(shell id -u)),,sudo)
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
-# Until `orlop up` exists, the demo guest boots in the foreground, without a control plane.
 .PHONY: up
-up: packages ## install what is needed, build, boot the demo VM (Ctrl-C stops it)
+up: packages ## install what is needed, build, start Orlop in the background with a demo VM
 	@cargo build --release --locked --package orlop
-	guest=$$(guest/build)
-	manifest=$$(mktemp --suffix .yaml)
-	trap 'rm -f "$$manifest"' EXIT
-	sed "s|GUEST|$$guest|" examples/demo-vmi.yaml > "$$manifest"
-	echo "booting the demo VM: user orlop, password orlop; ssh -p 2222 orlop@127.0.0.1; Ctrl-C stops it"
-	target/release/orlop run "$$manifest" -p 2222:22
+	$(root) guest/demo
+
+.PHONY: down
+down: ## stop the demo VM and everything else, leave nothing running
+	@$(root) guest/demo down
 
 # A change is judged by the same cases every time; `make fuzz` looks for new ones.
 test test-peers: export PROPTEST_RNG_SEED ?= 1
@@ -72,7 +70,7 @@ needed := cc:build-essential git:git \
     qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf \
     docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
     setpriv:util-linux blkid:util-linux \
-    nft:nftables iptables:iptables ip:iproute2 /usr/lib/cni/bridge:containernetworking-plugins
+    runc:runc nft:nftables iptables:iptables ip:iproute2 /usr/lib/cni/bridge:containernetworking-plugins
 
 .PHONY: packages
 packages:

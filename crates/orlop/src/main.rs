@@ -2,6 +2,7 @@
 
 mod admission;
 mod apiserver;
+mod apply;
 mod cluster;
 mod console;
 mod container_disk;
@@ -52,6 +53,7 @@ enum Command {
     Down(down::Arguments),
     Status(status::Arguments),
     Run(run::Arguments),
+    Apply(apply::Arguments),
     Get(get::Arguments),
     /// Start a VM, as its run strategy allows.
     Start(lifecycle::Arguments),
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Shim(arguments) => shim::run(&arguments),
         Command::ContainerDisk(arguments) => container_disk::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Apply(arguments) => apply::run(&arguments, &mut std::io::stdout()),
         Command::Get(arguments) => get::run(&arguments, &mut std::io::stdout()),
         Command::Start(arguments) => lifecycle::run(&arguments, Verb::Start, &mut std::io::stdout()),
         Command::Stop(arguments) => lifecycle::run(&arguments, Verb::Stop, &mut std::io::stdout()),

@@ -1,9 +1,11 @@
-//! `orlop virt-handler`: a node's controller of virtual machines; so far hollow ones, whose guests exist only in the API.
+//! `orlop virt-handler`: a node's controller of virtual machines; or hollow ones, whose guests exist only in the API.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::Context as _;
 use virt_handler::hollow::{Behaviour, HollowHandlers};
+use virt_handler::{Handler, Settings};
 
 use crate::cluster::Cluster;
 use crate::hollow;
@@ -15,7 +17,9 @@ use crate::program::duration;
 pub(crate) struct Arguments {
     #[command(flatten)]
     cluster: Cluster,
-    /// Pretend to run guests. A handler that really runs them does not exist yet.
+    #[command(flatten)]
+    node: NodeArguments,
+    /// Pretend to run guests, of as many nodes as wanted.
     #[arg(long, env = "ORLOP_VIRT_HANDLER_HOLLOW")]
     hollow: bool,
     /// Of how many nodes.
@@ -41,6 +45,43 @@ pub(crate) struct Arguments {
     start_failure_share: f64,
 }
 
+/// The node whose guests it runs.
+#[derive(clap::Args)]
+#[group(id = "virt-handler-node")]
+struct NodeArguments {
+    /// The node's name; a pod gets it from its own spec.
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    node_name: Option<String>,
+    /// The kubelet's folder on this machine.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet", env = "ORLOP_KUBELET_DIR")]
+    kubelet_dir: PathBuf,
+    /// A folder of its own, which must outlive it.
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/var/lib/orlop/virt-handler",
+        env = "ORLOP_VIRT_HANDLER_STATE_DIR"
+    )]
+    state_dir: PathBuf,
+    /// The QEMU that is asked what it offers.
+    #[arg(long, default_value = "qemu-system-x86_64", env = "ORLOP_QEMU")]
+    qemu: PathBuf,
+    /// Instances that are looked at at the same time.
+    #[arg(long, default_value_t = 10, env = "ORLOP_VIRT_HANDLER_THREADS")]
+    threads: usize,
+}
+
+impl NodeArguments {
+    fn settings(self) -> anyhow::Result<Settings> {
+        let Self { node_name, kubelet_dir, state_dir, qemu, threads } = self;
+        let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+        std::fs::create_dir_all(&state_dir).with_context(|| format!("create {}", state_dir.display()))?;
+        let program = std::env::current_exe().context("find this program")?;
+        let node = node_name.unwrap_or_else(host);
+        Ok(Settings { qemu, workers: threads, withdraw: true, ..Settings::of(&node, kubelet_dir, state_dir, program) })
+    }
+}
+
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| format!("{text:?} is not between 0 and 1"))
@@ -49,6 +90,7 @@ fn share(text: &str) -> Result<f64, String> {
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments {
         cluster,
+        node,
         hollow: is_hollow,
         count,
         prefix,
@@ -59,7 +101,11 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         start_failure_share,
     } = arguments;
     if !is_hollow {
-        bail!("only hollow handlers exist yet; use --hollow");
+        let settings = node.settings()?;
+        return hollow::run(&cluster, "virt-handler", "virt-handler", |context| {
+            let handler = Handler::new(context, settings);
+            async move { handler.run().await }
+        });
     }
     let behaviour = Behaviour { start_delay, stop_delay, run_for, crash_share, start_failure_share };
     let names = hollow::names(&prefix, count);

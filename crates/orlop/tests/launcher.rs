@@ -121,6 +121,23 @@ fn demo(name: &str, domain: &Value) -> Result<Value> {
     Ok(vmi)
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_goes_on_without_its_caller() -> Result<()> {
+    let mut launcher = Launcher::start("left").await?;
+    let vmi = instance("left", &json!({}), &json!([]));
+    let mut client = launcher.client.clone();
+    let request = SyncRequest { instance: vmi.to_string().into_bytes() };
+    let calling = tokio::spawn(async move { client.sync(request).await });
+    launcher.reaches(|domain| domain.state() == State::Starting).await?;
+    // As when virt-handler is killed at this moment.
+    calling.abort();
+    launcher.reaches(|domain| domain.state() == State::Running).await?;
+    launcher.boot(&vmi).await?;
+    ensure!(qemus("left").len() == 1);
+    launcher.client.kill(Empty {}).await?;
+    launcher.reaches(|domain| domain.state() == State::Ended).await.map(drop)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     let mut launcher = Launcher::start("asked").await?;

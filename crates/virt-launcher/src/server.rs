@@ -132,6 +132,21 @@ impl Service {
         }
     }
 
+    /// Starts the guest unless it was started before.
+    async fn start_once(&self, wanted: String, vmi: &mut VirtualMachineInstance) -> Result<rpc::Domain, Status> {
+        let mut slot = self.inner.slot.lock().await;
+        match &*slot {
+            Slot::Empty => self.start(wanted, vmi, &mut slot).await.inspect_err(|_| {
+                self.inner.domain.send_replace(None);
+            }),
+            Slot::Taken { uid, .. } | Slot::Failed { uid, .. } if *uid != wanted => {
+                Err(Status::already_exists(format!("this launcher belongs to instance {uid}")))
+            }
+            Slot::Taken { guest, .. } => Ok(to_wire(&guest.handle.domain().borrow())),
+            Slot::Failed { domain, .. } => Ok(domain.clone()),
+        }
+    }
+
     /// Starts the guest and follows it to its end.
     async fn start(
         &self,
@@ -207,15 +222,10 @@ impl Launcher for Service {
         if self.inner.uid.as_ref().is_some_and(|own| *own != wanted) {
             return Err(Status::already_exists("this launcher belongs to another instance"));
         }
-        let mut slot = self.inner.slot.lock().await;
-        match &*slot {
-            Slot::Empty => self.start(wanted, &mut vmi, &mut slot).await.map(Response::new),
-            Slot::Taken { uid, .. } | Slot::Failed { uid, .. } if *uid != wanted => {
-                Err(Status::already_exists(format!("this launcher belongs to instance {uid}")))
-            }
-            Slot::Taken { guest, .. } => Ok(Response::new(to_wire(&guest.handle.domain().borrow()))),
-            Slot::Failed { domain, .. } => Ok(Response::new(domain.clone())),
-        }
+        // A start goes on when its caller does not: whoever calls next must find a guest or none, not half of one.
+        let service = self.clone();
+        let started = tokio::spawn(async move { service.start_once(wanted, &mut vmi).await }).await;
+        started.unwrap_or_else(|error| Err(Status::internal(error.to_string()))).map(Response::new)
     }
 
     async fn pause(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {

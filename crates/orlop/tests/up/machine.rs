@@ -11,13 +11,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Api, Client, Config, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -190,10 +190,50 @@ impl Machine {
         match self.runtime.block_on(async { tokio::time::timeout(PATIENCE, waiting).await }) {
             Ok(found) => Ok(found?),
             Err(_) => {
-                let now = self.get::<K>(name)?.map(|object| serde_json::to_string_pretty(&object).unwrap_or_default());
-                bail!("{name} is not {what}: {}\n{}", now.unwrap_or_default(), tail(&self.log()))
+                let now =
+                    self.get::<K>(name)?.and_then(|object| serde_json::to_value(&object).ok()).unwrap_or_default();
+                bail!("{name} is not {what}: {}\n{}\n{}", now["status"], self.everything(), tail(&self.log()))
             }
         }
+    }
+
+    /// Instances, pods and events, as a person would look at them.
+    fn everything(&self) -> String {
+        let of = |text: Result<Vec<Value>>| {
+            let lines = text.unwrap_or_default().into_iter().map(|object| format!("  {object}\n"));
+            lines.collect::<String>()
+        };
+        let instances = of(self.statuses::<VirtualMachineInstance>());
+        let pods = of(self.statuses::<k8s_openapi::api::core::v1::Pod>());
+        let events =
+            self.runtime.block_on(self.api::<k8s_openapi::api::core::v1::Event>().list(&ListParams::default()));
+        let events = events.map(|events| {
+            let told = events.items.into_iter().map(|one| {
+                let time = one.last_timestamp.map(|time| time.0.to_string()).unwrap_or_default();
+                let about = one.involved_object.name.unwrap_or_default();
+                json!([time, about, one.reason, one.message, one.count])
+            });
+            told.collect()
+        });
+        format!("instances\n{instances}pods\n{pods}events\n{}", of(events.map_err(Into::into)))
+    }
+
+    fn statuses<K>(&self) -> Result<Vec<Value>>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+    {
+        let objects = self.runtime.block_on(self.api::<K>().list(&ListParams::default()))?.items;
+        let told = objects.iter().map(|object| {
+            let whole = serde_json::to_value(object)?;
+            Ok(json!([
+                whole["metadata"]["name"],
+                whole["metadata"]["uid"],
+                whole["metadata"]["deletionTimestamp"],
+                whole["status"]
+            ]))
+        });
+        told.collect()
     }
 
     /// Waits until an instance is in a phase, and is not another one than `not`.

@@ -77,8 +77,12 @@ fn is_paused(state: State) -> bool {
     matches!(state, State::PausedByUser | State::PausedByIoError | State::PausedByQemu)
 }
 
-/// Whether the guest is all that the instance still waits for: it was handed over when its pod was ready.
+/// Whether the guest is all that the instance still waits for: it was handed over when its pod was ready, but for a probe that
+/// asks the guest.
 fn waits_for_guest(vmi: &VirtualMachineInstance) -> bool {
+    if vmi.spec.readiness_probe.is_some() {
+        return false;
+    }
     let listed = vmi.status.as_ref().and_then(|status| status.conditions.as_deref());
     conditions::find(listed, READY)
         .is_some_and(|one| one.status == ConditionStatus::False && one.reason.as_deref() == Some(GUEST_NOT_RUNNING))

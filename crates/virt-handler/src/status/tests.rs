@@ -110,6 +110,21 @@ fn a_guest_that_starts_paused_is_not_ready() {
 }
 
 #[test]
+fn a_guest_with_a_probe_is_ready_when_that_says_so() {
+    let waits = json!({ "conditions": [{ "type": "Ready", "status": "False", "reason": "GuestNotRunning" }] });
+    let running = domain(State::Running);
+    let facts = Facts { domain: Some(&running), ..Facts::default() };
+    let ready = |vmi: &VirtualMachineInstance| {
+        let new = next(vmi, Some(&Phase::Running), &facts, now());
+        json!(new.status.unwrap().conditions)[0]["status"].clone()
+    };
+    let mut scheduled = vmi("Scheduled", &waits);
+    assert_eq!(ready(&scheduled), "True");
+    scheduled.spec.readiness_probe = Some(api::vmi::Probe::default());
+    assert_eq!(ready(&scheduled), "False");
+}
+
+#[test]
 fn a_claim_that_only_one_node_may_write_keeps_its_guest_there() {
     let claim = |mode: &str| json!({ "volumeStatus": [{ "name": "data", "target": "", "persistentVolumeClaimInfo": { "accessModes": [mode] } }] });
     let reason = |mode: &str| {

@@ -5,9 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount,
-};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change, unmount};
 
 use super::VolumeError;
 
@@ -53,11 +51,11 @@ pub(in crate::agent) fn share(folder: &Path) -> Result<(), VolumeError> {
 
 /// Whether something is mounted at a folder, and then whether it is shared; the last one counts.
 fn mount_at(table: &str, folder: &Path) -> Option<bool> {
-    let lines = table.lines().filter(|line| {
+    let mut lines = table.lines().rev().filter(|line| {
         let point = line.split(' ').nth(4).map(unescape);
         point.is_some_and(|point| Path::new(&point) == folder)
     });
-    lines.last().map(|line| line.split(" - ").next().is_some_and(|fields| fields.contains(" shared:")))
+    lines.next().map(|line| line.split(" - ").next().is_some_and(|fields| fields.contains(" shared:")))
 }
 
 fn is_mounted(path: &Path) -> io::Result<bool> {
