@@ -1,6 +1,7 @@
 //! What the benchmarks share.
 
 pub mod apiserver;
+pub mod boot;
 pub mod controllers;
 pub mod density;
 pub mod garbage;

@@ -1,4 +1,4 @@
-//! The benchmarks of controllers run, on a small load.
+//! The benchmarks run, on a small load.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::process::Command;
@@ -37,5 +37,15 @@ fn the_cost_of_virtual_machines_is_measured() {
         let [all, own, writes, rest] = lines[..] else { panic!("{told}") };
         assert!(all.contains("1.00 POST pods/binding") && own.contains("1.00 POST pods"), "{told}");
         assert!(writes.contains(" events") && rest.ends_with(" none"), "{told}");
+    }
+}
+
+/// Of the program that is built beside this one, as `cargo test --workspace` does.
+#[test]
+fn the_start_of_virtual_machines_is_measured() {
+    let arguments = ["--parts", "many,hollow", "--many", "1", "--hollow", "3", "--hollow-nodes", "1"];
+    let figures = run(env!("CARGO_BIN_EXE_boot"), &arguments);
+    for figure in ["orlop up to ready", "1 VMs at once, the last runs", "3 hollow VMs at once, the last runs"] {
+        assert!(figures.contains(&format!("\"figure\":\"{figure}\"")), "{figures}");
     }
 }

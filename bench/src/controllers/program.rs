@@ -222,6 +222,7 @@ async fn run<S: Send + Sync + 'static>(
         selection,
         gates: Gates::default(),
         clients,
+        caches: None,
         leading: None,
         start_interval: Duration::ZERO,
         pages,

@@ -7,6 +7,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 
+use crate::process;
+
 /// What runs a guest's instructions.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Accelerator {
@@ -59,18 +61,19 @@ struct Remembered {
 /// The accelerator that works on this machine: KVM if it really runs instructions, else emulation.
 ///
 /// The answer is remembered in `folder` until the machine boots again; `/dev/kvm` may exist and not work, and finding
-/// that out takes a moment.
+/// that out takes a moment. With `this`, QEMU ends with the caller, whatever ends that; see [`process::guard`].
 ///
 /// # Errors
 /// When QEMU cannot be started, or the folder cannot be written to.
-pub async fn probe(program: &Path, folder: &Path) -> Result<Accelerator, ProbeError> {
+pub async fn probe(this: Option<&Path>, program: &Path, folder: &Path) -> Result<Accelerator, ProbeError> {
     let memory = folder.join("accelerator.json");
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
     let remembered = std::fs::read(&memory).ok().and_then(|json| serde_json::from_slice::<Remembered>(&json).ok());
     if let Some(known) = remembered.filter(|known| known.boot == boot && known.program == program && !boot.is_empty()) {
         return Ok(known.accelerator);
     }
-    let works = Path::new("/dev/kvm").exists() && runs(program, folder, &["-accel", "kvm", "-cpu", "host"]).await?;
+    let works =
+        Path::new("/dev/kvm").exists() && runs(this, program, folder, &["-accel", "kvm", "-cpu", "host"]).await?;
     let accelerator = if works { Accelerator::Kvm } else { Accelerator::Tcg };
     let answer = Remembered { boot, program: program.to_owned(), accelerator };
     // Forgetting the answer only costs a probe next time.
@@ -81,10 +84,10 @@ pub async fn probe(program: &Path, folder: &Path) -> Result<Accelerator, ProbeEr
 }
 
 /// Whether QEMU with these arguments runs the probe to its end.
-async fn runs(program: &Path, folder: &Path, arguments: &[&str]) -> Result<bool, ProbeError> {
+async fn runs(this: Option<&Path>, program: &Path, folder: &Path, arguments: &[&str]) -> Result<bool, ProbeError> {
     let rom = folder.join("probe.rom");
     std::fs::write(&rom, firmware()).map_err(|source| ProbeError::Write { folder: folder.to_owned(), source })?;
-    let mut command = Command::new(program);
+    let mut command = Command::from(process::guard(this, program));
     command
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-m", "16"])
         .args(arguments)
@@ -118,19 +121,19 @@ mod tests {
     #[tokio::test]
     async fn emulation_runs_the_probe() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(runs(Path::new(QEMU), folder.path(), &["-accel", "tcg"]).await.unwrap());
+        assert!(runs(None, Path::new(QEMU), folder.path(), &["-accel", "tcg"]).await.unwrap());
     }
 
     #[tokio::test]
     async fn an_accelerator_that_does_not_exist_does_not_run_it() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(!runs(Path::new(QEMU), folder.path(), &["-accel", "warp"]).await.unwrap());
+        assert!(!runs(None, Path::new(QEMU), folder.path(), &["-accel", "warp"]).await.unwrap());
     }
 
     #[tokio::test]
     async fn an_answer_holds_until_the_next_boot() {
         let folder = tempfile::tempdir().unwrap();
-        let first = probe(Path::new(QEMU), folder.path()).await.unwrap();
+        let first = probe(None, Path::new(QEMU), folder.path()).await.unwrap();
         let memory = folder.path().join("accelerator.json");
         let mut known: Remembered = serde_json::from_slice(&std::fs::read(&memory).unwrap()).unwrap();
         assert_eq!(known.accelerator, first);
@@ -145,6 +148,6 @@ mod tests {
         known.accelerator = Accelerator::Kvm;
         known.program = QEMU.into();
         std::fs::write(&memory, serde_json::to_vec(&known).unwrap()).unwrap();
-        assert_eq!(probe(Path::new(QEMU), folder.path()).await.unwrap(), first);
+        assert_eq!(probe(None, Path::new(QEMU), folder.path()).await.unwrap(), first);
     }
 }

@@ -23,16 +23,23 @@ pub const GUARD: &str = "exec-guarded";
 /// - The calling thread lives as long as the process does: the kernel watches the thread, not the process.
 #[must_use]
 pub fn guarded(this: &Path, qemu: &Path, line: &CommandLine) -> Command {
-    let mut command = Command::new(this);
+    let mut command = guard(Some(this), qemu);
     command
-        .arg(GUARD)
-        .arg(std::process::id().to_string())
-        .arg(qemu)
         .args(&line.arguments)
         .envs(line.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
+    command
+}
+
+/// The beginning of a command that starts a program under guard of the calling thread, if there is a `this` to guard it; its
+/// arguments follow. See [`guarded`].
+#[must_use]
+pub fn guard(this: Option<&Path>, program: &Path) -> Command {
+    let Some(this) = this else { return Command::new(program) };
+    let mut command = Command::new(this);
+    command.arg(GUARD).arg(std::process::id().to_string()).arg(program);
     command
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod control;
 mod defaults;
+mod image;
 pub(crate) mod lock;
 mod logs;
 mod node;
@@ -146,7 +147,9 @@ async fn start_server(data: &Path) -> anyhow::Result<ApiServer> {
     let logs = logs::Logs::new(places::logs(data));
     let components = [CONTROLLER, HANDLER].map(str::to_owned);
     let admission = VirtualMachines::new(components, Chance::of_the_machine());
-    let builder = ApiServer::builder(Place::Folder(data.to_owned())).admission(admission).logs(logs.clone());
+    let only = image::OnlyFor { image: MACHINE_IMAGE, user: CONTROLLER };
+    let builder =
+        ApiServer::builder(Place::Folder(data.to_owned())).admission(admission).admission(only).logs(logs.clone());
     let server = builder.start().await.context("open the store")?;
     logs.watch_with(parts::client(&server, "orlop-logs"));
     crds::install(&server).await.context("define the kinds of virtual machines")?;

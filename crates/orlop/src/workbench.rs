@@ -48,9 +48,11 @@ impl Arguments {
         let qemu = find(qemu)?;
         let cache_dir = cache_dir.clone().or_else(default_cache).context("no home folder; name one by --cache-dir")?;
         std::fs::create_dir_all(&cache_dir).with_context(|| format!("create {}", cache_dir.display()))?;
-        let accelerator = accelerator::probe(&qemu, &cache_dir).await.context("find out what runs guests here")?;
+        let this = std::env::current_exe().context("find this program")?;
+        let probed = accelerator::probe(Some(&this), &qemu, &cache_dir).await;
+        let accelerator = probed.context("find out what runs guests here")?;
         Ok(Workbench {
-            this: std::env::current_exe().context("find this program")?,
+            this,
             qemu,
             accelerator,
             folder: folder.to_owned(),

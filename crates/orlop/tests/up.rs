@@ -1,5 +1,12 @@
 //! `orlop up` with real guests, pods, networks and disks, one test after the other: after each, the machine must be as it
 //! was before.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, and looks at a real machine in real time"
+)]
 
 #[path = "up/guests.rs"]
 mod guests;

@@ -43,7 +43,9 @@ pub fn start(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> Resul
     match strategy(vm) {
         Strategy::Halted => Ok(run(vm, true)),
         Strategy::Manual | Strategy::RerunOnFailure if is_live(vmi) => Err(Refusal::Running),
-        Strategy::Manual | Strategy::RerunOnFailure => Ok(ask(vm, [start_request()])),
+        // Nobody else removes what has ended, and before that nothing starts.
+        Strategy::Manual => Ok(ask(vm, vmi.map(stop_request).into_iter().chain([start_request()]))),
+        Strategy::RerunOnFailure => Ok(ask(vm, [start_request()])),
         _ if is_live(vmi) => Err(Refusal::Running),
         strategy => Err(Refusal::Strategy { strategy, verb: "start" }),
     }
@@ -170,7 +172,9 @@ mod tests {
         ] {
             let vm = vm(&json!({ "runStrategy": strategy }));
             let (gone, there) = (vmi("Failed"), vmi("Running"));
-            for vmi in [None, Some(&gone)] {
+            // One that has ended stands in the way of a manual start.
+            let ended = if strategy == "Manual" { [restart_asked, idle, idle] } else { still };
+            for (vmi, still) in [(None, still), (Some(&gone), ended)] {
                 let answers = [told(start(&vm, vmi)), told(stop(&vm, vmi)), told(restart(&vm, vmi))];
                 assert_eq!(answers, still, "{strategy}");
             }

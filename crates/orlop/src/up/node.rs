@@ -128,12 +128,16 @@ impl Arguments {
         node::agent::share_pods(&places::kubelet(data)).context("share the mounts of pods")?;
         let network = network.cni(data)?;
         let prepared = async { network.prepare().await.context("prepare the pods' network") };
-        let probed = async { accelerator::probe(&qemu, data).await.context("find out what runs guests here") };
+        let program = std::env::current_exe().context("find this program")?;
+        // Where virt-handler finds the answer, too.
+        let memory = places::handler(data);
+        let probed = accelerator::probe(Some(&program), &qemu, &memory);
+        let probed = async { probed.await.context("find out what runs guests here") };
         let (accelerator, runtime, ()) = tokio::try_join!(probed, runtime(data), prepared)?;
         Ok(Found {
             name: node_name.unwrap_or_else(host),
             data: data.to_owned(),
-            program: std::env::current_exe().context("find this program")?,
+            program,
             qemu,
             accelerator,
             runtime,

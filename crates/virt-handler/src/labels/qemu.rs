@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use hypervisor::accelerator::Accelerator;
+use hypervisor::process;
 use hypervisor::qmp::{self, Command, QmpError, commands};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -117,13 +118,13 @@ impl Command for Expand {
     type Answer = Expansion;
 }
 
-/// Asks QEMU what it offers with an accelerator.
-pub(crate) async fn ask(program: &Path, accelerator: Accelerator) -> Result<Offer, AskError> {
+/// Asks QEMU what it offers with an accelerator; with `this` it ends with the caller.
+pub(crate) async fn ask(this: Option<&Path>, program: &Path, accelerator: Accelerator) -> Result<Offer, AskError> {
     let (machine, whole) = match accelerator {
         Accelerator::Kvm => ("none,accel=kvm", "host"),
         Accelerator::Tcg => ("none,accel=tcg", "max"),
     };
-    let mut child = tokio::process::Command::new(program)
+    let mut child = tokio::process::Command::from(process::guard(this, program))
         .args(["-machine", machine, "-nodefaults", "-no-user-config", "-display", "none", "-S", "-qmp", "stdio"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -95,7 +95,7 @@ fn an_alias_stands_for_a_machine() {
 
 #[tokio::test]
 async fn the_qemu_of_this_machine_answers() {
-    let offer = ask("qemu-system-x86_64".as_ref(), hypervisor::accelerator::Accelerator::Tcg).await.unwrap();
+    let offer = ask(None, "qemu-system-x86_64".as_ref(), hypervisor::accelerator::Accelerator::Tcg).await.unwrap();
     assert!(offer.is_emulated && offer.machine("q35").is_some());
     assert!(offer.models.iter().any(|model| model.name == "qemu64" && model.unavailable_features.is_empty()));
     assert!(offer.features.contains("sse2"));
@@ -104,6 +104,6 @@ async fn the_qemu_of_this_machine_answers() {
 #[tokio::test]
 async fn what_is_no_qemu_is_an_error() {
     let accelerator = hypervisor::accelerator::Accelerator::Tcg;
-    assert!(matches!(ask("/nowhere/qemu".as_ref(), accelerator).await, Err(AskError::Start(_))));
-    assert!(matches!(ask("true".as_ref(), accelerator).await, Err(AskError::Ask(_))));
+    assert!(matches!(ask(None, "/nowhere/qemu".as_ref(), accelerator).await, Err(AskError::Start(_))));
+    assert!(matches!(ask(None, "true".as_ref(), accelerator).await, Err(AskError::Ask(_))));
 }
