@@ -14,11 +14,11 @@ help: ## this list
 .PHONY: up
 up: packages ## install what is needed, build, start Orlop in the background with a demo VM
 	@cargo build --release --locked --package orlop
-	$(root) guest/demo
+	$(root) examples/demo
 
 .PHONY: down
 down: ## stop the demo VM and everything else, leave nothing running
-	@$(root) guest/demo down
+	@$(root) examples/demo down
 
 # A change is judged by the same cases every time; `make fuzz` looks for new ones.
 test test-peers: export PROPTEST_RNG_SEED ?= 1

@@ -1,6 +1,5 @@
 //! VMs for tests, and their consoles.
 
-use std::io::Write as _;
 use std::process::{Child, ChildStdin, Stdio};
 
 use anyhow::{Context as _, Result};
@@ -104,7 +103,3 @@ impl Drop for Terminal {
     }
 }
 
-/// Writes a file in one go.
-pub(crate) fn write(path: &std::path::Path, text: &str) -> Result<()> {
-    Ok(std::fs::File::create(path)?.write_all(text.as_bytes())?)
-}

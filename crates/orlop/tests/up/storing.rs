@@ -12,10 +12,11 @@ use virt_launcher::rpc::Empty;
 use virt_launcher::rpc::launcher_client::LauncherClient;
 
 use super::Test;
-use super::guests::{Terminal, add_volume, linux, template};
+use super::guests::{Terminal, add_volume, bare, linux, template};
 use super::machine::Machine;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
+    ("a_container_disk_boots_and_forgets", a_container_disk_boots_and_forgets),
     ("a_claims_data_outlives_its_guest", a_claims_data_outlives_its_guest),
     (
         "cloud_init_comes_from_a_secret_and_a_probe_drives_ready",
@@ -30,6 +31,22 @@ pub(crate) fn claim(name: &str, size: &str) -> Value {
         "metadata": { "name": name },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } },
     })
+}
+
+fn a_container_disk_boots_and_forgets() -> Result<()> {
+    let machine = Machine::up()?;
+    let mut vm = bare("v", "Always");
+    add_volume(&mut vm, "root", "containerDisk", json!({ "image": e2e::guest::image("demo")? }))?;
+    machine.create::<VirtualMachine>(vm)?;
+    let first = machine.phase("v", Phase::Running, None)?;
+    let mut terminal = Terminal::log_in(&machine, "v")?;
+    terminal.run("echo lost > /data/mark && sync")?;
+    drop(terminal);
+    e2e::output(&mut machine.orlop(&["restart", "v"]))?;
+    machine.phase("v", Phase::Running, first.metadata.uid.as_deref())?;
+    // What the guest wrote was in an overlay of its own; the image is as it was.
+    ensure!(Terminal::log_in(&machine, "v")?.run("ls /data")?.lines().all(|name| name != "mark"));
+    Ok(())
 }
 
 fn a_claims_data_outlives_its_guest() -> Result<()> {

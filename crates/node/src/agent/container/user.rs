@@ -5,13 +5,17 @@ use crate::runtime::spec::User;
 
 /// What the pod says, or else the image.
 pub(super) fn user(making: &Making<'_>) -> Result<User, MakeError> {
-    let held = match making.source {
-        Source::Machine { user, .. } => return Ok(User { uid: user, gid: user, groups: Vec::new() }),
-        Source::Image(held) => held,
-    };
     let own = making.container.security_context.as_ref();
     let pod = making.spec.security_context.as_ref();
     let number = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());
+    let held = match making.source {
+        // Images of disks are readable to the group that the pod names, whoever its user is here. Root's is not given away.
+        Source::Machine { user, .. } => {
+            let group = number(pod.and_then(|pod| pod.fs_group)).filter(|group| *group != 0);
+            return Ok(User { uid: user, gid: user, groups: group.into_iter().collect() });
+        }
+        Source::Image(held) => held,
+    };
     let uid = number(own.and_then(|own| own.run_as_user).or_else(|| pod.and_then(|pod| pod.run_as_user)));
     let gid = number(own.and_then(|own| own.run_as_group).or_else(|| pod.and_then(|pod| pod.run_as_group)));
     let name = uid.map_or_else(|| held.config.user.clone(), |uid| uid.to_string());
