@@ -50,6 +50,9 @@ pub struct Program<S: 'static> {
     pub gates: Gates,
     /// Makes their clients.
     pub clients: Clients,
+    /// Caches that the programs of a process have in common; without them, it has its own. A watch runs in the program
+    /// that was first to ask for it, and ends with that one: programs that share end together.
+    pub caches: Option<Caches>,
     /// Whether to lead, and how; without it, they run at once.
     pub leading: Option<Leading>,
     /// Between the starts of two controllers, at least: their first lists do not come all at once.
@@ -125,7 +128,10 @@ impl<S: Send + Sync> Program<S> {
         tracing::info!(program = self.name, version = env!("CARGO_PKG_VERSION"), "starting");
         let stop: Stop = stop.boxed().shared();
         let (recorder, writer) = Recorder::new(self.client("events")?, self.name, self.now.clone());
-        let caches = Caches::new(self.client("shared-caches")?, self.chance.clone());
+        let caches = match &self.caches {
+            Some(shared) => shared.clone(),
+            None => Caches::new(self.client("shared-caches")?, self.chance.clone()),
+        };
         let common = Common { caches, recorder, queues: QueueMetrics::default() };
         self.pages.registry(|registry| {
             common.queues.register(registry);

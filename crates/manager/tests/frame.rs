@@ -10,6 +10,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use manager::cache::Cache;
+use manager::caches::Caches;
 use manager::clients::Clients;
 use manager::context::{Chance, Context, Now, Started};
 use manager::descriptor::{Descriptor, Selection};
@@ -21,7 +23,7 @@ use manager::serving::Pages;
 use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 /// What happened, in order.
 #[derive(Clone, Default)]
@@ -94,6 +96,7 @@ fn program(server: &ApiServer, process: &'static str, diary: &Diary) -> Program<
         clients: Clients::given(move |_, fence| {
             Client::new(tower::Layer::layer(fence, server.for_identity(Identity::admin())), "default")
         }),
+        caches: None,
         leading: None,
         start_interval: Duration::from_secs(1),
         pages: Pages::new("test-manager"),
@@ -132,6 +135,18 @@ async fn the_token_controller_is_first_and_the_others_follow_one_by_one() {
     assert_eq!(diary.take(), ["a starts token"]);
     sleep(Duration::from_secs(4)).await;
     assert_eq!(diary.take(), ["a starts one", "a starts two"], "one by gate and one by default do not run");
+}
+
+#[tokio::test(start_paused = true)]
+async fn programs_of_one_process_share_their_caches() {
+    let (server, diary) = (server().await, Diary::default());
+    let client = Client::new(server.for_identity(Identity::admin()), "default");
+    let caches = Caches::new(client, Chance::seeded(2));
+    let leases: Cache<Lease> = caches.of(&[]);
+    let shared = || Some(caches.clone());
+    let (_stop_one, _one) = start(Program { caches: shared(), ..program(&server, "a", &diary) });
+    let (_stop_two, _two) = start(Program { caches: shared(), ..program(&server, "b", &diary) });
+    timeout(Duration::from_secs(60), leases.synced()).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

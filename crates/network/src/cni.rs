@@ -1,7 +1,8 @@
 //! Pods' networks on a machine, by the standard CNI plugins.
 //!
 //! Owns: one bridge with the gateways' addresses, one nftables table per family, and the folder of its records.
-//! Addresses are chosen here and asked of `host-local`, so that whoever comes back gets the address it had.
+//! Addresses are chosen here and asked of `host-local`, so that whoever comes back gets the address it had. A namespace's
+//! loopback is its maker's: it is up before a pod comes here.
 //!
 //! # Guarantees
 //! - A record is on disk before a plugin runs and until all is removed: what a crash leaves is found by it.
@@ -32,7 +33,7 @@ use plugins::{Action, Added};
 use records::{Former, Progress, Record, Records};
 
 /// The plugins that every pod needs.
-const NEEDED: [&str; 3] = ["bridge", "host-local", "loopback"];
+const NEEDED: [&str; 2] = ["bridge", "host-local"];
 
 /// What the machine's pod network is like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,7 +242,6 @@ impl Cni {
     /// Runs the plugins; the name of the pod's link on the machine.
     async fn attach(&self, records: &mut Records, record: &Record) -> Result<Option<String>, CniError> {
         let action = Action::Add(&record.netns);
-        self.run("loopback", record, action, &plugins::loopback()).await?;
         let bridge = plugins::bridge(&self.settings, &self.pools, &record.addresses);
         let answer = self.run("bridge", record, action, &bridge).await?;
         let failed = |source| PluginError::Answer { name: "bridge", source };

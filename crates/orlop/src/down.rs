@@ -62,7 +62,9 @@ async fn stop(arguments: &Arguments, data: &Path, out: &mut impl Write) -> anyho
         let runtime = up::runtime(data).await?;
         stop_pods(&runtime, arguments.timeout, out).await?;
     }
-    unmount_below(data)?;
+    for folder in [places::kubelet(data), shims, places::handler(data)] {
+        unmount_below(&folder)?;
+    }
     let network = arguments.network.cni(data)?;
     network.remove_all().await.context("remove the pods' network")?;
     Ok(())
@@ -101,10 +103,10 @@ async fn end(sandbox: &Sandbox, shim: &Shim, patience: Duration) -> anyhow::Resu
     Ok(format!("{how} {name} after {:.1} s", begun.elapsed().as_secs_f64()))
 }
 
-/// What pods had mounted: the deepest first.
-fn unmount_below(data: &Path) -> anyhow::Result<()> {
+/// What pods had mounted: the deepest first. What else is mounted in the folder of `orlop up` is its owner's.
+fn unmount_below(folder: &Path) -> anyhow::Result<()> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
-    for path in mounts_below(&table, data).into_iter().rev() {
+    for path in mounts_below(&table, folder).into_iter().rev() {
         unmount(&path, UnmountFlags::DETACH).with_context(|| format!("unmount {path}"))?;
     }
     Ok(())

@@ -166,8 +166,20 @@ async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Pla
     };
     let now = clock();
     let chance = Chance::of_the_machine();
-    let program =
-        Program { name, descriptors, settings, selection, gates, clients, leading, start_interval, pages, now, chance };
+    let program = Program {
+        name,
+        descriptors,
+        settings,
+        selection,
+        gates,
+        clients,
+        caches: None,
+        leading,
+        start_interval,
+        pages,
+        now,
+        chance,
+    };
     let run = async {
         let result = program.run(stop).await;
         program_ended.send_replace(());

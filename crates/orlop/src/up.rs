@@ -6,6 +6,7 @@ mod defaults;
 mod image;
 pub(crate) mod lock;
 mod logs;
+mod memory;
 mod node;
 mod parts;
 pub(crate) mod places;
@@ -135,6 +136,7 @@ async fn serve(arguments: Arguments, data: &Path, out: &mut impl Write) -> anyho
         biased;
         () = listening.run(server.clone(), stopping) => {}
         () = control::serve(control, reporter) => bail!("the control socket failed"),
+        never = memory::give_back() => match never {},
     }
     parts.stop().await;
     match reason {

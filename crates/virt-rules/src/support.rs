@@ -94,7 +94,10 @@ fn networks(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Refusals {
     let mut refusals = Refusals::new();
     for (index, network) in vmi.spec.networks.iter().flatten().enumerate() {
         if network.resource_claim.is_some() {
-            refusals.push((format!("spec.networks[{index}].resourceClaim"), "use pod or multus"));
+            refusals.push((format!("spec.networks[{index}].resourceClaim"), "use pod"));
+        }
+        if network.multus.is_some() {
+            refusals.push((format!("spec.networks[{index}].multus"), "use pod; a guest has one network"));
         }
     }
     for (index, interface) in vmi.spec.domain.devices.interfaces.iter().flatten().enumerate() {

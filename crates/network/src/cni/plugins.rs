@@ -125,7 +125,7 @@ pub(super) async fn run(
     let path = std::env::join_paths(folders).map_err(|error| failed(std::io::Error::other(error)))?;
     let mut command = Command::new(find(folders, name)?);
     command.env("CNI_COMMAND", verb).env("CNI_CONTAINERID", id).env("CNI_PATH", path);
-    command.env("CNI_IFNAME", if name == "loopback" { "lo" } else { LINK });
+    command.env("CNI_IFNAME", LINK);
     command.env("CNI_NETNS", netns.map(Path::as_os_str).unwrap_or_default());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let input = configuration.to_string();
@@ -168,10 +168,6 @@ pub(super) fn network(settings: &Settings) -> String {
 /// Where `host-local` keeps who has which address.
 pub(super) fn address_files(settings: &Settings) -> PathBuf {
     settings.state.join("ipam")
-}
-
-pub(super) fn loopback() -> Value {
-    json!({ "cniVersion": VERSION, "name": "lo", "type": "loopback" })
 }
 
 /// A pod's link in the bridge, with these addresses.

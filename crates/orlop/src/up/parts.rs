@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use apiserver::{ApiServer, Identity, MASTERS};
 use kube::Client;
+use manager::caches::Caches;
 use manager::clients::Clients;
 use manager::context::Chance;
 use manager::descriptor::{Descriptor, Selection};
@@ -16,9 +17,14 @@ use tokio::task::JoinSet;
 
 use crate::cluster::clock;
 
+/// Who watches for all parts.
+const WATCHER: &str = "orlop-caches";
+
 /// Programs that run, and what they tell of themselves.
 pub(crate) struct Parts {
     server: ApiServer,
+    /// One for all parts: what several of them watch is here once.
+    caches: Caches,
     pages: BTreeMap<&'static str, Pages>,
     running: JoinSet<(&'static str, Result<(), FrameError>)>,
     stop: watch::Sender<bool>,
@@ -27,7 +33,8 @@ pub(crate) struct Parts {
 impl Parts {
     /// No parts yet, on a server.
     pub(crate) fn new(server: ApiServer) -> Self {
-        Self { server, pages: BTreeMap::new(), running: JoinSet::new(), stop: watch::Sender::new(false) }
+        let caches = Caches::new(client(&server, WATCHER), Chance::of_the_machine());
+        Self { server, caches, pages: BTreeMap::new(), running: JoinSet::new(), stop: watch::Sender::new(false) }
     }
 
     /// Starts a program in a user's name.
@@ -49,6 +56,7 @@ impl Parts {
             selection: Selection::all(),
             gates: Gates::default(),
             clients,
+            caches: Some(self.caches.clone()),
             leading: None,
             start_interval: Duration::ZERO,
             pages,

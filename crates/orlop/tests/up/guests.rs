@@ -103,3 +103,7 @@ impl Drop for Terminal {
     }
 }
 
+/// Writes a file in one go.
+pub(crate) fn write(path: &std::path::Path, text: &str) -> Result<()> {
+    Ok(std::fs::write(path, text)?)
+}

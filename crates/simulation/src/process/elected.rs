@@ -62,6 +62,7 @@ fn elected<S: Send + Sync + 'static>(
         selection: Selection::all(),
         gates: Gates::default(),
         clients,
+        caches: None,
         leading: Some(Leading {
             namespace: "kube-system".to_owned(),
             lease: lease.to_owned(),

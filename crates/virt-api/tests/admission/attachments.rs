@@ -193,7 +193,11 @@ fn networks_and_interfaces_belong_together() {
         (json!({ "spec": { "networks": [{ "name": "default" }] } }), vec!["spec.networks[0]".into(), at("masquerade")]),
         (
             json!({ "spec": { "networks": [{ "name": "default", "pod": {}, "multus": { "networkName": "" } }] } }),
-            vec!["spec.networks[0]".into(), "spec.networks[0].multus.networkName".into()],
+            vec![
+                "spec.networks[0].multus".into(),
+                "spec.networks[0]".into(),
+                "spec.networks[0].multus.networkName".into(),
+            ],
         ),
         (
             json!({ "spec": { "networks": [{ "name": "default", "pod": {} }, { "name": "two", "pod": {} }] } }),
@@ -201,7 +205,7 @@ fn networks_and_interfaces_belong_together() {
         ),
         (
             json!({ "spec": { "networks": [{ "name": "default", "multus": { "networkName": "n" } }] } }),
-            vec![at("masquerade")],
+            vec!["spec.networks[0].multus".into(), at("masquerade")],
         ),
     ];
     let cluster = Cluster::new();
@@ -220,9 +224,10 @@ fn what_the_cluster_and_other_networks_do_not_allow_is_refused() {
             { "name": "default", "masquerade": {} }, { "name": "two", "bridge": {} }, { "name": "three", "sriov": {}, "state": "up" },
         ] } },
     } });
+    let (first, second) = ("spec.networks[1].multus", "spec.networks[2].multus");
     let defaults = "spec.networks[2].multus.default";
     let state = "spec.domain.devices.interfaces[2].state";
-    refuses(&cluster, &vmi(), &[(two, &[defaults, defaults, state])]);
+    refuses(&cluster, &vmi(), &[(two, &[first, second, defaults, defaults, state])]);
     let strict = Cluster::new().configured(&json!({
         "network": { "permitBridgeInterfaceOnPodNetwork": false, "defaultNetworkInterface": "masquerade" },
     }));

@@ -14,6 +14,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("vm-cirros-csmall.yaml", "spec.template.spec.domain.memory.guest: the instancetype sets it too"),
     ("vm-pool-cirros.yaml", "kind: VirtualMachinePool is not supported yet"),
     ("vmi-host-disk.yaml", "spec.volumes[0].hostDisk: needs the feature gate HostDisk"),
+    ("vmi-multus-ptp.yaml", "spec.networks[0].multus: is not supported yet"),
     ("vmi-preset-small.yaml", "kind: VirtualMachineInstancePreset is not supported yet"),
     ("vmi-replicaset-cirros.yaml", "kind: VirtualMachineInstanceReplicaSet is not supported yet"),
 ];

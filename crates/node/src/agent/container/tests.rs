@@ -130,7 +130,7 @@ fn the_machines_programs_run_as_a_user_of_their_own_without_capabilities() {
         "runAsUser": 107, "capabilities": { "add": ["NET_BIND_SERVICE"] } } });
     let machine = Source::Machine { files: &files, user: 900_001 };
     let made = made(&pod(&container, &json!({ "securityContext": { "fsGroup": 107 } })), machine).unwrap();
-    assert_eq!(made.user, spec::User { uid: 900_001, gid: 900_001, groups: vec![] });
+    assert_eq!(made.user, spec::User { uid: 900_001, gid: 900_001, groups: vec![107] });
     assert_eq!((made.capabilities.len(), made.no_new_privileges), (0, true));
     let privileged = json!({ "name": "c", "command": ["x"], "securityContext": { "privileged": true } });
     assert_eq!(super::tests::made(&pod(&privileged, &json!({})), machine), Err(MakeError::Privileged));
