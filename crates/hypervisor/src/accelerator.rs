@@ -141,7 +141,7 @@ mod tests {
         // A remembered answer is used without asking QEMU again ...
         known.program = "/nowhere/qemu".into();
         std::fs::write(&memory, serde_json::to_vec(&known).unwrap()).unwrap();
-        assert_eq!(probe(Path::new("/nowhere/qemu"), folder.path()).await.unwrap(), first);
+        assert_eq!(probe(None, Path::new("/nowhere/qemu"), folder.path()).await.unwrap(), first);
 
         // ... but not across a boot.
         known.boot = "another".into();

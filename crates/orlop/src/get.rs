@@ -75,7 +75,7 @@ fn rows(vms: &[VirtualMachine], vmis: &[VirtualMachineInstance], now: Timestamp)
             let status = vm.and_then(|vm| vm.status.as_ref());
             let printable = status.and_then(|status| status.printable_status.as_ref()).map(ToString::to_string);
             let phase = || vmi.map(|vmi| vmi.phase().to_string());
-            let created = vm.and_then(|vm| vm.creation_timestamp()).or_else(|| vmi?.creation_timestamp());
+            let created = vm.and_then(kube::ResourceExt::creation_timestamp).or_else(|| vmi?.creation_timestamp());
             let of_instance = |field: fn(&VirtualMachineInstance) -> Option<String>| vmi.and_then(field);
             [
                 namespace,

@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    fn pvc(spec: Value, rest: Value) -> PersistentVolumeClaim {
+    fn pvc(spec: &Value, rest: Value) -> PersistentVolumeClaim {
         let mut whole = json!({ "metadata": { "name": "c", "namespace": "n", "uid": "u" }, "spec": spec });
         merge(&mut whole, rest);
         serde_json::from_value(whole).unwrap()
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_claim_of_our_class_gets_a_volume_and_is_bound_to_it() {
-        let open = pvc(json!({}), json!({}));
+        let open = pvc(&json!({}), json!({}));
         let ours = Around { ours: true, ..Around::default() };
         assert_eq!(claim(&open, ours), ClaimPlan::Provision);
         assert_eq!(claim(&open, Around::default()), ClaimPlan::Nothing);
@@ -142,31 +142,31 @@ mod tests {
         let bind = ClaimPlan::Bind { volume: "v".to_owned() };
         assert_eq!(claim(&open, Around { volume: Some(&own), ..ours }), bind);
         assert_eq!(claim(&open, Around { volume: Some(&other), ..ours }), ClaimPlan::Nothing);
-        let bound = pvc(json!({ "volumeName": "v" }), json!({ "status": { "phase": "Bound" } }));
+        let bound = pvc(&json!({ "volumeName": "v" }), json!({ "status": { "phase": "Bound" } }));
         assert_eq!(claim(&bound, Around { volume: Some(&own), ..ours }), ClaimPlan::Nothing);
     }
 
     #[test]
     fn what_cannot_be_had_is_refused_by_name() {
         let ours = Around { ours: true, ..Around::default() };
-        assert!(matches!(claim(&pvc(json!({ "volumeMode": "Block" }), json!({})), ours), ClaimPlan::Refuse(_)));
+        assert!(matches!(claim(&pvc(&json!({ "volumeMode": "Block" }), json!({})), ours), ClaimPlan::Refuse(_)));
         let clone = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "x" } });
-        assert!(matches!(claim(&pvc(clone, json!({})), ours), ClaimPlan::Refuse(_)));
-        assert_eq!(claim(&pvc(json!({ "volumeName": "later" }), json!({})), ours), ClaimPlan::Nothing);
+        assert!(matches!(claim(&pvc(&clone, json!({})), ours), ClaimPlan::Refuse(_)));
+        assert_eq!(claim(&pvc(&json!({ "volumeName": "later" }), json!({})), ours), ClaimPlan::Nothing);
     }
 
     #[test]
     fn a_claim_goes_when_nobody_uses_it() {
         let going =
             json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [CLAIM_PROTECTION] } });
-        let going = pvc(json!({}), going);
+        let going = pvc(&json!({}), going);
         assert_eq!(claim(&going, Around { used: true, ..Around::default() }), ClaimPlan::Nothing);
         assert_eq!(claim(&going, Around::default()), ClaimPlan::Release);
     }
 
     #[test]
     fn a_volume_follows_its_claim() {
-        let mine = pvc(json!({}), json!({}));
+        let mine = pvc(&json!({}), json!({}));
         assert_eq!(volume(&pv(owner("u")), true, Some(&mine)), VolumePlan::Phase("Bound"));
         assert_eq!(volume(&pv(owner("u")), true, None), VolumePlan::Reclaim);
         assert_eq!(volume(&pv(owner("u")), false, None), VolumePlan::Phase("Released"));

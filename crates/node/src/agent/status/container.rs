@@ -106,10 +106,12 @@ impl Build<'_> {
         if let Some(trouble) = own {
             return Some((trouble.reason.to_owned(), Some(trouble.message.clone())));
         }
-        match self.observed.fetches.get(&container.name) {
+        let mounts = container.volume_mounts.iter().flatten().map(|mount| view::volume_key(&mount.name));
+        let mut keys = [container.name.clone()].into_iter().chain(mounts);
+        keys.find_map(|key| match self.observed.fetches.get(&key) {
             Some(Fetch::Failed(trouble)) => Some((trouble.reason.to_owned(), Some(trouble.message.clone()))),
             _ => None,
-        }
+        })
     }
 
     fn terminated(&self, end: &End) -> ContainerState {
