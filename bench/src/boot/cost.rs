@@ -9,8 +9,8 @@ use tokio::time::sleep;
 use super::guests::{Instances, empty};
 use super::machine::Machine;
 
-/// After so long without anything to do, memory is what it stays.
-const QUIET: Duration = Duration::from_secs(3);
+/// After so long without anything to do, memory is what it stays: what is free has been given back.
+pub(super) const QUIET: Duration = Duration::from_secs(8);
 /// VMs that the growth per VM is taken from.
 const SOME: u64 = 4;
 

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
-use super::cost::Memory;
+use super::cost::{Memory, QUIET};
 use super::guests::{Instances, empty};
 use super::machine::Machine;
 use super::percentile;
@@ -41,6 +42,7 @@ pub async fn hollow(count: usize, nodes: usize, tell: &mut dyn FnMut(Value)) -> 
     let vms = (0..count).map(|number| empty(&format!("hollow{number}"), "64Mi")).collect();
     let (waits, last) = instances.start_all(vms).await?;
     let taken = Usage::of(machine.pid()) - before;
+    sleep(QUIET).await;
     let memory = Memory::of(machine.pid());
     tell(json!({ "figure": format!("{count} hollow VMs at once, the last runs"), "ms": last.as_millis() }));
     tell(waits_figure(&format!("{count} hollow VMs at once, accepted to running"), &waits));

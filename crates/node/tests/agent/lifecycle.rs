@@ -135,6 +135,25 @@ async fn images_that_cannot_be_had_are_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_waits_for_the_image_of_its_volume() {
+    let bench = Bench::new().await;
+    bench.machine.0.absent.lock().unwrap().insert("library/disk".to_owned());
+    let spec = json!({
+        "containers": [
+            { "name": "c", "image": "image:1", "volumeMounts": [{ "name": "disk", "mountPath": "/disk" }] },
+            { "name": "other", "image": "image:1" },
+        ],
+        "volumes": [{ "name": "disk", "image": { "reference": "disk:1", "pullPolicy": "IfNotPresent" } }],
+    });
+    bench.create("a", spec).await;
+    let waits = bench.until("a", |pod| waiting(pod, "c") == "ErrImagePull").await;
+    assert_eq!(waiting(&waits, "other"), "ContainerCreating");
+    bench.until("a", |pod| waiting(pod, "c") == "ImagePullBackOff").await;
+    bench.machine.0.absent.lock().unwrap().clear();
+    bench.until("a", is_ready).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_waits_for_another_of_its_name() {
     let bench = Bench::new().await;
     bench.machine.0.stubborn.lock().unwrap().insert("c".to_owned());

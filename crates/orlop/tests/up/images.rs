@@ -24,7 +24,8 @@ const NOBODY: &str = "127.0.0.1:1/orlop/none:1";
 
 fn an_image_that_is_missing_or_broken_is_told_and_awaited() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let (missing, broken) = (Layout::copy(&folder.path().join("missing"))?, Layout::copy(&folder.path().join("broken"))?);
+    let (missing, broken) =
+        (Layout::copy(&folder.path().join("missing"))?, Layout::copy(&folder.path().join("broken"))?);
     missing.forget_tags()?;
     let good = broken.spoil("demo")?;
     let machine = Machine::up()?;
