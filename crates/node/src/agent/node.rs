@@ -75,7 +75,11 @@ async fn register(shared: &Shared) -> Result<(), kube::Error> {
 async fn write(shared: &Shared, status: &Value) -> Result<(), kube::Error> {
     let api: Api<Node> = Api::all(shared.client.clone());
     // Conditions and amounts that it does not name are others'.
-    let patch = json!({ "status": status });
+    let mut patch = json!({ "status": status });
+    // Addresses are merged by their type, of which there is one per family: the whole list takes the place of the old.
+    if let Some(addresses) = patch["status"]["addresses"].as_array_mut() {
+        addresses.push(json!({ "$patch": "replace" }));
+    }
     api.patch_status(&shared.settings.node, &PatchParams::default(), &Patch::Strategic(&patch)).await.map(drop)
 }
 

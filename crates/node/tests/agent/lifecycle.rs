@@ -150,6 +150,7 @@ async fn a_container_waits_for_the_image_of_its_volume() {
     assert_eq!(waiting(&waits, "other"), "ContainerCreating");
     bench.until("a", |pod| waiting(pod, "c") == "ImagePullBackOff").await;
     bench.machine.0.absent.lock().unwrap().clear();
+    sleep(Duration::from_secs(30)).await;
     bench.until("a", is_ready).await;
 }
 
@@ -213,6 +214,9 @@ async fn the_node_is_registered_and_comes_back() {
     };
     let back = nodes.get(NODE).await.unwrap();
     assert!(ready(&back));
+    let addresses = back.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    let addresses: Vec<&str> = addresses.map(|one| one.address.as_str()).collect();
+    assert_eq!(addresses, ["192.0.2.1", "2001:db8::1", NODE]);
     sleep(Duration::from_secs(100)).await;
     let later = nodes.get(NODE).await.unwrap();
     assert_eq!(later.metadata.resource_version, back.metadata.resource_version, "nothing is written at rest");

@@ -37,7 +37,7 @@ async fn launchers_have_a_user_of_their_own_each() {
         let pod = bench.create_with(&metadata(name), spec()).await;
         bench.until(name, is_ready).await;
         let made = bench.machine.started("compute");
-        assert_eq!(made.user, User { uid: user, gid: user, groups: vec![] });
+        assert_eq!(made.user, User { uid: user, gid: user, groups: vec![107] });
         assert!(matches!(made.root, Root::Machine { .. }));
         assert!(made.capabilities.is_empty() && made.no_new_privileges);
         let uid = pod.metadata.uid.unwrap();

@@ -1,0 +1,195 @@
+//! `orlop up` as kubectl's users see it, with real guests.
+
+#[expect(dead_code, reason = "this test uses a part of it")]
+#[path = "up/guests.rs"]
+mod guests;
+#[expect(dead_code, reason = "this test uses a part of it")]
+#[path = "up/machine.rs"]
+mod machine;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+
+use guests::{bare, linux};
+use machine::{Machine, qemus};
+
+/// How long kubectl may wait. Guests are emulated.
+const WAIT: &str = "--timeout=120s";
+const EXAMPLES: [(&str, &str); 2] =
+    [("examples/vm.yaml", "quay.io/containerdisks/debian:12"), ("examples/demo-vmi.yaml", "oci:GUEST/oci:demo")];
+
+#[test]
+#[ignore = "needs the real peers: make test-peers"]
+fn kubectl_sees_and_steers_what_runs_here() {
+    if let Err(error) = all() {
+        panic!("{error:#}");
+    }
+}
+
+fn all() -> Result<()> {
+    let machine = Machine::up()?;
+    let kubectl = Kubectl(&machine);
+    kubectl.apply(&linux("first", "Always")?.to_string())?;
+    kubectl.ok(&["wait", "--for=condition=Ready", "vm/first", WAIT])?;
+    let steps: [(&str, fn(&Kubectl<'_>) -> Result<()>); 7] = [
+        ("get", tables),
+        ("describe", descriptions),
+        ("logs", logs),
+        ("examples", examples),
+        ("delete pod", pod_deleted),
+        ("cordon", cordoned),
+        ("drain", drained),
+    ];
+    for (name, step) in steps {
+        step(&kubectl).context(name)?;
+    }
+    rights(&kubectl).context("auth")
+}
+
+/// kubectl as the admin of a machine.
+struct Kubectl<'a>(&'a Machine);
+
+impl Kubectl<'_> {
+    fn command(&self, arguments: &[&str]) -> Result<Command> {
+        let mut command = Command::new("timeout");
+        command.arg("180").arg(e2e::peer("kubectl")?).arg("--kubeconfig").arg(self.0.kubeconfig()).args(arguments);
+        command.env("HOME", self.0.data()).stdin(Stdio::null());
+        Ok(command)
+    }
+
+    fn ok(&self, arguments: &[&str]) -> Result<String> {
+        e2e::output(&mut self.command(arguments)?)
+    }
+
+    /// Applies a manifest.
+    fn apply(&self, manifest: &str) -> Result<()> {
+        let mut child = self.command(&["apply", "-f", "-"])?.stdin(Stdio::piped()).spawn()?;
+        child.stdin.take().context("no standard input")?.write_all(manifest.as_bytes())?;
+        let status = child.wait()?;
+        ensure!(status.success(), "kubectl apply: {status}");
+        Ok(())
+    }
+
+    /// A field of an object.
+    fn field(&self, what: &str, path: &str) -> Result<String> {
+        self.ok(&["get", what, "-o", &format!("jsonpath={{{path}}}")])
+    }
+
+    /// The launcher's pod of a VM.
+    fn pod(&self, vm: &str) -> Result<String> {
+        let names = self.ok(&["get", "pods", "-l", &format!("vm={vm}"), "-o", "name"])?;
+        let names: Vec<&str> = names.lines().collect();
+        let [name] = names[..] else { bail!("the pods of {vm} are {names:?}") };
+        Ok(name.to_owned())
+    }
+}
+
+/// Whether a table has a row with these words.
+fn row(table: &str, words: &[&str]) -> Result<()> {
+    let has = |line: &str| words.iter().all(|word| line.split_whitespace().any(|one| one.starts_with(word)));
+    ensure!(table.lines().skip(1).any(has), "no row with {words:?} in\n{table}");
+    Ok(())
+}
+
+fn tables(kubectl: &Kubectl<'_>) -> Result<()> {
+    row(&kubectl.ok(&["get", "nodes", "-o", "wide"])?, &["here", "Ready", "10.199.0.1"])?;
+    row(&kubectl.ok(&["get", "pods", "-o", "wide"])?, &["virt-launcher-first", "Running", "10.199.0.", "here"])?;
+    row(&kubectl.ok(&["get", "vm"])?, &["first", "Running", "True"])?;
+    row(&kubectl.ok(&["get", "vmi"])?, &["first", "Running", "10.199.0.", "here", "True"])?;
+    row(&kubectl.ok(&["get", "storageclass"])?, &["local"])
+}
+
+fn descriptions(kubectl: &Kubectl<'_>) -> Result<()> {
+    let pod = kubectl.pod("first")?;
+    let wanted: [(&str, &[&str]); 4] = [
+        ("vm/first", &["Printable Status:", "Running", "SuccessfulCreate"]),
+        ("vmi/first", &["Phase:", "Running", "Started"]),
+        (&pod, &["Node:", "here/", "Started", "compute", "QoS Class:"]),
+        ("node/here", &["Ready", "KubeletReady", "devices.kubevirt.io/tun", "virt-launcher-first"]),
+    ];
+    for (what, parts) in wanted {
+        let text = kubectl.ok(&["describe", what])?;
+        for part in parts {
+            ensure!(text.contains(part), "no {part:?} in the description of {what}:\n{text}");
+        }
+    }
+    Ok(())
+}
+
+/// The guest's console is in the launcher's log, now and while it goes on.
+fn logs(kubectl: &Kubectl<'_>) -> Result<()> {
+    let pod = kubectl.pod("first")?;
+    let mut follow = kubectl.command(&["logs", "-f", &pod])?;
+    let mut follow = follow.stdout(Stdio::piped()).spawn()?;
+    let lines = BufReader::new(follow.stdout.take().context("no standard output")?).lines();
+    let seen = lines.map_while(Result::ok).find(|line| line.contains("guest: ready"));
+    follow.kill()?;
+    follow.wait()?;
+    ensure!(seen.is_some(), "the guest's console is not in the log");
+    let whole = kubectl.ok(&["logs", &pod])?;
+    ensure!(whole.contains("guest: userland") && whole.contains("guest: ready"), "{whole}");
+    let last = kubectl.ok(&["logs", &pod, "--tail=1"])?;
+    ensure!(last.lines().count() == 1, "{last}");
+    Ok(())
+}
+
+/// What is in the folder of examples runs, with a disk that is here.
+fn examples(kubectl: &Kubectl<'_>) -> Result<()> {
+    let image = e2e::guest::image("demo")?;
+    let manifests = EXAMPLES.map(|(path, replaced)| -> Result<String> {
+        let text = std::fs::read_to_string(e2e::root().join(path))?;
+        ensure!(text.contains(replaced), "{path} names another image");
+        Ok(text.replace(replaced, &image))
+    });
+    for manifest in &manifests {
+        kubectl.apply(manifest.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?)?;
+    }
+    kubectl.ok(&["wait", "--for=condition=Ready", "vm/small", "vmi/demo", WAIT])?;
+    ensure!(qemus("small").len() == 1 && qemus("demo").len() == 1);
+    kubectl.ok(&["delete", "vm/small", "vmi/demo", "--wait", WAIT])?;
+    ensure!(qemus("small").is_empty() && qemus("demo").is_empty());
+    let left = kubectl.ok(&["get", "vm,vmi,pods", "-o", "name"])?;
+    ensure!(left.lines().count() == 3, "{left}");
+    Ok(())
+}
+
+fn pod_deleted(kubectl: &Kubectl<'_>) -> Result<()> {
+    let (uid, pod) = (kubectl.field("vmi/first", ".metadata.uid")?, kubectl.pod("first")?);
+    kubectl.ok(&["delete", &pod, "--wait", WAIT])?;
+    kubectl.0.phase("first", Phase::Running, Some(&uid))?;
+    kubectl.ok(&["wait", "--for=condition=Ready", "vm/first", WAIT])?;
+    ensure!(kubectl.pod("first")? != pod && qemus("first").len() == 1);
+    Ok(())
+}
+
+fn cordoned(kubectl: &Kubectl<'_>) -> Result<()> {
+    kubectl.ok(&["cordon", "here"])?;
+    row(&kubectl.ok(&["get", "nodes"])?, &["here", "Ready,SchedulingDisabled"])?;
+    kubectl.apply(&bare("second", "Always").to_string())?;
+    kubectl.0.status("second", "ErrorUnschedulable")?;
+    row(&kubectl.ok(&["get", "pods"])?, &["virt-launcher-second", "Pending"])?;
+    ensure!(qemus("second").is_empty() && qemus("first").len() == 1);
+    kubectl.ok(&["uncordon", "here"])?;
+    kubectl.ok(&["wait", "--for=condition=Ready", "vm/second", WAIT]).map(drop)
+}
+
+fn drained(kubectl: &Kubectl<'_>) -> Result<()> {
+    let uid = kubectl.field("vmi/first", ".metadata.uid")?;
+    kubectl.ok(&["drain", "here", "--force", "--ignore-daemonsets", "--delete-emptydir-data", WAIT])?;
+    for name in ["first", "second"] {
+        kubectl.0.status(name, "ErrorUnschedulable")?;
+        ensure!(qemus(name).is_empty(), "{name} still runs");
+    }
+    kubectl.ok(&["uncordon", "here"])?;
+    kubectl.0.phase("first", Phase::Running, Some(&uid))?;
+    kubectl.ok(&["wait", "--for=condition=Ready", "vm/first", "vm/second", WAIT]).map(drop)
+}
+
+fn rights(kubectl: &Kubectl<'_>) -> Result<()> {
+    ensure!(kubectl.ok(&["auth", "can-i", "create", "vm"])?.trim() == "yes");
+    ensure!(kubectl.ok(&["auth", "can-i", "*", "*", "--all-namespaces"])?.trim() == "yes");
+    Ok(())
+}
