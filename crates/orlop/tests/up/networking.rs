@@ -31,6 +31,9 @@ const NETWORK_DATA: &str = "version: 2\nethernets:\n  eth0:\n    dhcp4: true\n  
 /// What a lease is seen with: the variables that a client of DHCP gives its script.
 const LEASE: &str = "printf '#!/bin/sh\\n[ $1 = bound ] && set\\ntrue\\n' > /tmp/lease && chmod +x /tmp/lease && \
                      udhcpc -f -q -n -i eth0 -O mtu -O search -O hostname -s /tmp/lease 2> /dev/null";
+/// The guest's address, when it is known that nobody else has it: until then it is not used.
+const ADDRESS6: &str =
+    "for try in $(seq 100); do ip -6 addr show dev eth0 | grep fd10: | grep -v tentative && break; usleep 100000; done";
 /// The guest's way out of IPv6, when it has one.
 const ROUTE6: &str = "for try in $(seq 100); do ip -6 route show default | grep via && break; usleep 100000; done";
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -113,6 +116,8 @@ fn reaches(terminal: &mut Terminal, pod: &[IpAddr], port: u16) -> Result<()> {
     // Advertised, when the guest has looked for routers.
     let route = terminal.run(ROUTE6)?;
     ensure!(route.starts_with("default via fe80:"), "{route:?}");
+    let address = terminal.run(ADDRESS6)?;
+    ensure!(address.contains("fd10:0:2::2/120"), "{address:?}");
     let of4 = terminal.run(&format!("wget -q -O - http://{GATEWAY4}:{port}/"))?;
     let of6 = terminal.run(&format!("wget -q -O - http://[{GATEWAY6}]:{port}/"))?;
     let seen: Vec<IpAddr> = vec![of4.parse()?, of6.parse()?];
