@@ -1,4 +1,5 @@
 //! `orlop up` as kubectl's users see it, with real guests.
+#![expect(clippy::needless_pass_by_value, clippy::panic, reason = "a test fails by panicking")]
 
 #[expect(dead_code, reason = "this test uses a part of it")]
 #[path = "up/guests.rs"]
@@ -29,12 +30,14 @@ fn kubectl_sees_and_steers_what_runs_here() {
     }
 }
 
+type Step = fn(&Kubectl<'_>) -> Result<()>;
+
 fn all() -> Result<()> {
     let machine = Machine::up()?;
     let kubectl = Kubectl(&machine);
     kubectl.apply(&linux("first", "Always")?.to_string())?;
     kubectl.ok(&["wait", "--for=condition=Ready", "vm/first", WAIT])?;
-    let steps: [(&str, fn(&Kubectl<'_>) -> Result<()>); 7] = [
+    let steps: [(&str, Step); 7] = [
         ("get", tables),
         ("describe", descriptions),
         ("logs", logs),

@@ -39,6 +39,8 @@ pub struct Settings {
     pub state: PathBuf,
     /// This program, for what it does in a process of its own.
     pub program: PathBuf,
+    /// The program that QEMU ends with when it is asked something; see `hypervisor::process::guard`.
+    pub guard: Option<PathBuf>,
     /// QEMU, to be asked what it offers.
     pub qemu: PathBuf,
     /// Instances that are looked at at the same time.
@@ -60,6 +62,7 @@ impl Settings {
             node: node.to_owned(),
             kubelet,
             state,
+            guard: Some(program.clone()),
             program,
             qemu: "qemu-system-x86_64".into(),
             workers: WORKERS,

@@ -103,14 +103,14 @@ impl NodeKeeper {
 
     /// Asks QEMU what it offers; a node whose QEMU does not answer runs nothing, and says so.
     async fn look(&self) {
-        let Settings { state, program, qemu, .. } = &self.settings;
+        let Settings { state, guard, qemu, .. } = &self.settings;
         let asked = async {
             std::fs::create_dir_all(state).map_err(|error| error.to_string())?;
-            let accelerator = accelerator::probe(Some(program), qemu, state).await.map_err(|error| chain(&error))?;
+            let accelerator = accelerator::probe(guard.as_deref(), qemu, state).await.map_err(|error| chain(&error))?;
             if accelerator == Accelerator::Tcg {
                 tracing::info!("KVM does not work here: guests are emulated");
             }
-            labels::ask(Some(program), qemu, accelerator).await.map_err(|error| chain(&error))
+            labels::ask(guard.as_deref(), qemu, accelerator).await.map_err(|error| chain(&error))
         };
         match asked.await {
             Ok(offer) => drop(self.offer.set(offer)),

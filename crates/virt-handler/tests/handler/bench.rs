@@ -104,7 +104,7 @@ impl Bench {
     pub(crate) fn settings(&self) -> Settings {
         let (kubelet, state) = (self.folder.path().to_owned(), self.folder.path().join("state"));
         let settings = Settings::of(NODE, kubelet, state, PathBuf::from("/nowhere"));
-        Settings { devices: false, labels: false, ..settings }
+        Settings { devices: false, labels: false, guard: None, ..settings }
     }
 
     /// Starts a handler and waits until it has settled.
