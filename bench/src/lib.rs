@@ -6,6 +6,7 @@ pub mod controllers;
 pub mod density;
 pub mod garbage;
 pub mod scheduler;
+mod watched;
 
 /// The resident memory of a process in KiB, by the kernel's account; zero if it is gone.
 #[must_use]

@@ -6,12 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use http::Method;
 use kube::Client;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::PATIENCE;
-use crate::controllers::load::{Versioned, Watch, each, send};
+use crate::controllers::load::{Watch, each, send};
+use crate::watched::Object;
 
 const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
 const INSTANCES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
@@ -55,33 +55,7 @@ pub fn empty(name: &str, memory: &str) -> Value {
 /// Instances, as a watch sees them.
 pub struct Instances {
     client: Client,
-    watch: Watch<Seen>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Seen {
-    metadata: Named,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Named {
-    name: String,
-    resource_version: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    phase: String,
-}
-
-impl Versioned for Seen {
-    fn version(&self) -> &str {
-        &self.metadata.resource_version
-    }
+    watch: Watch<Object>,
 }
 
 impl Instances {
@@ -117,7 +91,8 @@ impl Instances {
         let mut seen = BTreeMap::new();
         while seen.len() < names.len() {
             let change = self.watch.next().await?;
-            let Seen { metadata: Named { name, .. }, status: Status { phase } } = change.object;
+            let Object { metadata, status } = change.object;
+            let (name, phase) = (metadata.name, status.phase);
             if !names.contains(&name) {
                 continue;
             }

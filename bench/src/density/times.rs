@@ -5,49 +5,18 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kube::Client;
-use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::controllers::load::{Change, Versioned, Watch};
+use crate::controllers::load::{Change, Watch};
+use crate::watched::{Object, Status};
 
 use super::objects::{INSTANCES, MACHINES};
 use super::{Kind, Waits};
 
-/// A VM or an instance, as far as a watch reads it.
-#[derive(Clone, Debug, Deserialize)]
-struct Object {
-    metadata: Named,
-    #[serde(default)]
-    status: Status,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Named {
-    name: String,
-    resource_version: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Status {
-    phase: String,
-    printable_status: String,
-    ready: bool,
-}
-
-impl Versioned for Object {
-    fn version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-}
-
-impl Status {
-    fn runs(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Vm => self.printable_status == "Running" && self.ready,
-            Kind::Vmi => self.phase == "Running",
-        }
+fn runs(status: &Status, kind: Kind) -> bool {
+    match kind {
+        Kind::Vm => status.printable_status == "Running" && status.ready,
+        Kind::Vmi => status.phase == "Running",
     }
 }
 
@@ -114,7 +83,7 @@ impl Seen {
         let Change { at, gone, object } = change;
         let name = object.metadata.name;
         self.created.entry(name.clone()).or_insert(at);
-        if !gone && object.status.runs(kind) {
+        if !gone && runs(&object.status, kind) {
             self.running.entry(name).or_insert(at);
         }
     }
@@ -166,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_vm_runs_when_it_says_so_and_is_ready() {
-        let runs = |status: &serde_json::Value| change(Instant::now(), "a", status).object.status.runs(Kind::Vm);
+        let runs = |status: &serde_json::Value| runs(&change(Instant::now(), "a", status).object.status, Kind::Vm);
         assert!(runs(&serde_json::json!({ "printableStatus": "Running", "ready": true })));
         assert!(!runs(&serde_json::json!({ "printableStatus": "Running" })));
         assert!(!runs(&serde_json::json!({ "printableStatus": "Starting", "ready": true })));

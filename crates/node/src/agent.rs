@@ -107,6 +107,14 @@ pub fn share_pods(root: &std::path::Path) -> Result<(), Failure> {
     made.map_err(|error| Failure::of(&error))
 }
 
+/// Unmounts what an agent and its pods have mounted below a folder, the innermost first, when all of them have ended.
+///
+/// # Errors
+/// When a mount cannot be undone.
+pub fn unmount_below(folder: &std::path::Path) -> Result<(), Failure> {
+    volumes::mounting::unmount_below(folder).map_err(|error| Failure::of(&error))
+}
+
 /// A pod, and no other of its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Which {

@@ -1,6 +1,6 @@
 //! What subcommands that speak to an API server share: how to reach it, and the clock.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -22,13 +22,16 @@ impl Cluster {
     /// How it is reached.
     pub(crate) async fn config(&self) -> anyhow::Result<Config> {
         match &self.kubeconfig {
-            Some(path) => {
-                let file = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
-                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.context("use the kubeconfig")
-            }
+            Some(path) => from_file(path).await,
             None => Config::infer().await.context("find an API server"),
         }
     }
+}
+
+/// A server as a kubeconfig names it.
+pub(crate) async fn from_file(path: &Path) -> anyhow::Result<Config> {
+    let file = Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
+    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.context("use the kubeconfig")
 }
 
 /// The machine's clock.

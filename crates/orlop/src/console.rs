@@ -2,8 +2,7 @@
 //!
 //! It goes straight to the guest's socket: it needs no server, and survives that of `orlop up`.
 
-use std::io::Write as _;
-use std::os::fd::AsRawFd as _;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,11 +12,11 @@ use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use hypervisor::arguments::SERIAL_SOCKET;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt as _};
-use rustix::fs::{Mode, OFlags};
 use tokio::net::UnixStream;
 
+use crate::socket::Folder;
 use crate::target::{Target, machine};
-use crate::terminal::{self, Left, Signals, Terminal};
+use crate::terminal::{self, Left, Signals, Terminal, say};
 
 /// Open the serial console of a VM of this machine. Ctrl-] leaves it.
 #[derive(clap::Args)]
@@ -63,23 +62,17 @@ async fn open(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The socket is in the launcher's private folder. Its path is longer than a socket's may be: its folder is opened first.
+/// The socket is in the launcher's private folder.
 async fn connect(data: &Path, vmi: &VirtualMachineInstance) -> anyhow::Result<UnixStream> {
     let pods = vmi.status.as_ref().and_then(|status| status.active_pods.as_ref());
     let pod = pods.and_then(|pods| pods.keys().next()).context("the VM has no pod")?;
     let private = format!("kubelet/pods/{pod}/volumes/kubernetes.io~empty-dir/private");
     let folder = data.join(private).join(vmi.uid().unwrap_or_default());
-    let opened = match rustix::fs::open(&folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
-        Ok(opened) => opened,
-        Err(rustix::io::Errno::NOENT) => bail!("{} is not here; does the VM run on another machine?", folder.display()),
-        Err(error) => return Err(error).with_context(|| format!("open {}", folder.display())),
+    let opened = match Folder::open(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            bail!("{} is not here; does the VM run on another machine?", folder.display())
+        }
+        opened => opened.with_context(|| format!("open {}", folder.display()))?,
     };
-    let socket = format!("/proc/self/fd/{}/{SERIAL_SOCKET}", opened.as_raw_fd());
-    UnixStream::connect(socket).await.context("connect to its serial port; does it have one?")
-}
-
-/// Tells the user, on a line of its own even while the guest writes.
-fn say(text: &str) {
-    // Nothing can be done about a terminal that is gone.
-    let _ = writeln!(std::io::stderr(), "\r\norlop: {text}\r");
+    UnixStream::connect(opened.path(SERIAL_SOCKET)).await.context("connect to its serial port; does it have one?")
 }

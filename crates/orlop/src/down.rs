@@ -10,7 +10,6 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use node::runtime::spec::{PodState, Sandbox};
 use node::runtime::{Runtime, Shim};
-use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, timeout};
 
@@ -62,8 +61,9 @@ async fn stop(arguments: &Arguments, data: &Path, out: &mut impl Write) -> anyho
         let runtime = up::runtime(data).await?;
         stop_pods(&runtime, arguments.timeout, out).await?;
     }
+    // What else is mounted in the folder of `orlop up` is its owner's.
     for folder in [places::kubelet(data), shims, places::handler(data)] {
-        unmount_below(&folder)?;
+        node::agent::unmount_below(&folder).context("unmount what pods had mounted")?;
     }
     let network = arguments.network.cni(data)?;
     network.remove_all().await.context("remove the pods' network")?;
@@ -101,43 +101,4 @@ async fn end(sandbox: &Sandbox, shim: &Shim, patience: Duration) -> anyhow::Resu
     shim.end().await.with_context(|| format!("remove {name}"))?;
     let how = if in_time { "stopped" } else { "killed" };
     Ok(format!("{how} {name} after {:.1} s", begun.elapsed().as_secs_f64()))
-}
-
-/// What pods had mounted: the deepest first. What else is mounted in the folder of `orlop up` is its owner's.
-fn unmount_below(folder: &Path) -> anyhow::Result<()> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").context("read the mount table")?;
-    for path in mounts_below(&table, folder).into_iter().rev() {
-        unmount(&path, UnmountFlags::DETACH).with_context(|| format!("unmount {path}"))?;
-    }
-    Ok(())
-}
-
-/// In the order in which they were mounted.
-fn mounts_below(table: &str, folder: &Path) -> Vec<String> {
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
-    points.filter(|point| Path::new(point).starts_with(folder) && Path::new(point) != folder).collect()
-}
-
-/// The kernel writes blanks as octal numbers.
-fn unescape(text: &str) -> String {
-    let mut plain = text.to_owned();
-    for (escaped, character) in [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")] {
-        plain = plain.replace(escaped, character);
-    }
-    plain
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mounts_of_the_folder_are_found_in_their_order() {
-        let table = "22 1 8:1 / / rw - ext4 /dev/a rw\n\
-                     30 22 0:5 / /data/my\\040pod rw - tmpfs tmpfs rw\n\
-                     31 30 0:6 / /data/my\\040pod/inner rw - tmpfs tmpfs rw\n\
-                     32 22 0:7 / /database rw - tmpfs tmpfs rw\n\
-                     33 22 0:8 / /data rw - ext4 /dev/b rw\n";
-        assert_eq!(mounts_below(table, Path::new("/data")), ["/data/my pod", "/data/my pod/inner"]);
-    }
 }

@@ -6,8 +6,8 @@ use anyhow::bail;
 use node::hollow::{Behaviour, HollowNodes};
 
 use crate::cluster::Cluster;
-use crate::hollow;
 use crate::program::duration;
+use crate::{hollow, of_node};
 
 /// Be a node, or many.
 #[derive(clap::Args)]
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let behaviour = Behaviour { start_delay, stop_delay, failing: failing.into_iter().collect() };
     let names = hollow::names(&prefix, count);
-    hollow::run(&cluster, "orlop-node", "kubelet", |context| {
+    of_node::run(&cluster, "orlop-node", "kubelet", |context| {
         let nodes = HollowNodes::new(context, names, behaviour);
         async move { nodes.run().await }
     })

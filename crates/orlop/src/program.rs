@@ -190,7 +190,7 @@ async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Pla
 }
 
 /// Resolves with the first SIGTERM or Ctrl-C.
-fn stop_signal() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
+pub(crate) fn stop_signal() -> anyhow::Result<impl Future<Output = ()> + Send + 'static> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     Ok(async move {

@@ -4,7 +4,6 @@ mod defaults;
 mod folder;
 mod progress;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use virt_launcher::domain::End;
 use virt_launcher::driver::{Handle, StartError};
 use virt_launcher::machine::Request;
 
-use crate::terminal::{self, Signals, Terminal};
+use crate::terminal::{self, Signals, Terminal, say};
 use crate::workbench::{self, Port};
 
 /// Boot a VirtualMachineInstance in the foreground on this machine, without a cluster.
@@ -137,10 +136,4 @@ fn report(end: &End) -> anyhow::Result<()> {
         }
         other => bail!("{other}"),
     }
-}
-
-/// Tells the user, on a line of its own even while the guest writes.
-fn say(text: &str) {
-    // Nothing can be done about a terminal that is gone.
-    let _ = writeln!(std::io::stderr(), "\r\norlop: {text}\r");
 }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
+
+use crate::cluster::from_file;
 
 /// Where `orlop up` keeps everything, unless it is told otherwise.
 pub(crate) const DATA_DIR: &str = "/var/lib/orlop";
@@ -56,12 +57,7 @@ impl Target {
             None => None,
         };
         let mut config = match file {
-            Some(path) => {
-                let file = Kubeconfig::read_from(&path).with_context(|| format!("read {}", path.display()))?;
-                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
-                    .await
-                    .context("use the kubeconfig")?
-            }
+            Some(path) => from_file(&path).await?,
             None => Config::infer().await.context("find an API server; does `orlop up` run?")?,
         };
         if let Some(namespace) = &self.namespace {

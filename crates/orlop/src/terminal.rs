@@ -53,6 +53,12 @@ impl Drop for Terminal {
     }
 }
 
+/// Tells the user, on a line of its own even while the guest writes.
+pub(crate) fn say(text: &str) {
+    // Nothing can be done about a terminal that is gone.
+    let _ = writeln!(std::io::stderr(), "\r\norlop: {text}\r");
+}
+
 /// Why a console was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {

@@ -8,8 +8,8 @@ use virt_handler::hollow::{Behaviour, HollowHandlers};
 use virt_handler::{Handler, Settings};
 
 use crate::cluster::Cluster;
-use crate::hollow;
 use crate::program::duration;
+use crate::{hollow, of_node};
 
 /// Run the guests of a node, or of many.
 #[derive(clap::Args)]
@@ -102,14 +102,14 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     } = arguments;
     if !is_hollow {
         let settings = node.settings()?;
-        return hollow::run(&cluster, "virt-handler", "virt-handler", |context| {
+        return of_node::run(&cluster, "virt-handler", "virt-handler", |context| {
             let handler = Handler::new(context, settings);
             async move { handler.run().await }
         });
     }
     let behaviour = Behaviour { start_delay, stop_delay, run_for, crash_share, start_failure_share };
     let names = hollow::names(&prefix, count);
-    hollow::run(&cluster, "virt-handler", "virt-handler", |context| {
+    of_node::run(&cluster, "virt-handler", "virt-handler", |context| {
         let handlers = HollowHandlers::new(context, names, behaviour);
         async move { handlers.run().await }
     })

@@ -15,6 +15,7 @@ use storage::pull::{Limits, Progress, Registries};
 use virt_launcher::boot::Workbench;
 use virt_launcher::volumes::Places;
 
+use crate::programs;
 pub(crate) use place::Place;
 pub(crate) use port::Port;
 
@@ -45,7 +46,7 @@ impl Arguments {
     /// Looks for everything, and finds out what runs guests on this machine.
     pub(crate) async fn build(&self, folder: &Path, progress: Box<dyn Progress>) -> anyhow::Result<Workbench> {
         let Self { claims, secrets, config_maps, insecure_registries, cache_dir, qemu } = self;
-        let qemu = find(qemu)?;
+        let qemu = find_qemu(qemu)?;
         let cache_dir = cache_dir.clone().or_else(default_cache).context("no home folder; name one by --cache-dir")?;
         std::fs::create_dir_all(&cache_dir).with_context(|| format!("create {}", cache_dir.display()))?;
         let this = std::env::current_exe().context("find this program")?;
@@ -81,13 +82,8 @@ pub(crate) fn user_network(vmi: &VirtualMachineInstance, ports: &[Port]) -> BTre
         .collect()
 }
 
-fn find(program: &Path) -> anyhow::Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = match program.components().count() {
-        1 => std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file()),
-        _ => program.is_file().then(|| program.to_owned()),
-    };
-    found.with_context(|| {
+fn find_qemu(program: &Path) -> anyhow::Result<PathBuf> {
+    programs::find(program).with_context(|| {
         format!("{} is not installed; on Debian: apt-get install qemu-system-x86 qemu-utils", program.display())
     })
 }

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
+
+use crate::socket::Folder;
 
 /// The socket's name.
 const SOCKET: &str = "up.sock";
@@ -31,20 +33,15 @@ pub(crate) struct Report {
 /// Makes a report.
 pub(crate) type Reporter = Arc<dyn Fn() -> Report + Send + Sync>;
 
-/// The socket's folder may have a longer name than a socket can: it is reached through the folder's descriptor.
-fn path(data: &Path) -> anyhow::Result<(std::os::fd::OwnedFd, PathBuf)> {
-    use rustix::fs::{Mode, OFlags};
-    use std::os::fd::AsRawFd as _;
-    let folder = rustix::fs::open(data, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .with_context(|| format!("open {}", data.display()))?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd()));
-    Ok((folder, path))
+fn open(data: &Path) -> anyhow::Result<Folder> {
+    Folder::open(data).with_context(|| format!("open {}", data.display()))
 }
 
 /// Listens; the socket of an earlier process is replaced.
 pub(crate) fn listen(data: &Path) -> anyhow::Result<UnixListener> {
     let _ = std::fs::remove_file(data.join(SOCKET));
-    let (_folder, path) = path(data)?;
+    let folder = open(data)?;
+    let path = folder.path(SOCKET);
     let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", data.join(SOCKET).display()))?;
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).context("protect the socket")?;
     Ok(listener)
@@ -65,9 +62,10 @@ pub(crate) async fn serve(listener: UnixListener, report: Reporter) {
 
 /// Asks.
 pub(crate) async fn ask(data: &Path) -> anyhow::Result<Report> {
-    let (_folder, path) = path(data)?;
-    let stream =
-        UnixStream::connect(&path).await.with_context(|| format!("connect to {}", data.join(SOCKET).display()))?;
+    let folder = open(data)?;
+    let stream = UnixStream::connect(folder.path(SOCKET))
+        .await
+        .with_context(|| format!("connect to {}", data.join(SOCKET).display()))?;
     let mut text = Vec::new();
     stream.take(LONGEST).read_to_end(&mut text).await.context("read the answer")?;
     serde_json::from_slice(&text).context("understand the answer")

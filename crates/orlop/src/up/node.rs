@@ -21,7 +21,7 @@ use virt_handler::hollow::HollowHandlers;
 
 use super::parts::Parts;
 use super::{HANDLER, MACHINE_IMAGE, places, preflight};
-use crate::{hollow, workbench};
+use crate::{hollow, programs, workbench};
 
 /// Where the program is inside launchers.
 const PROGRAM: &str = "/usr/bin/orlop";
@@ -120,7 +120,7 @@ impl Arguments {
     /// Tries what is there.
     pub(super) async fn find(self, data: &Path) -> anyhow::Result<Found> {
         let Self { node_name, qemu, insecure_registries, resolv_conf, network } = self;
-        let Some(qemu) = preflight::find(&qemu.to_string_lossy()) else { bail!("{} is not there", qemu.display()) };
+        let Some(qemu) = programs::find(&qemu) else { bail!("{} is not there", qemu.display()) };
         let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
         for folder in [places::shims(data), places::kubelet(data), places::handler(data)] {
             std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;

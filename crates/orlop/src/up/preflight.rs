@@ -3,6 +3,11 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use crate::programs::find;
+
+/// As QEMU is usually called.
+const QEMU: &str = "qemu-system-x86_64";
+
 /// One thing that is needed.
 struct Need {
     what: &'static str,
@@ -15,7 +20,7 @@ struct Need {
 }
 
 const NEEDS: &[Need] = &[
-    Need { what: "QEMU", why: "runs the guests", any: &["qemu-system-x86_64"], package: Some("qemu-system-x86") },
+    Need { what: "QEMU", why: "runs the guests", any: &[QEMU], package: Some("qemu-system-x86") },
     Need { what: "an OCI runtime", why: "runs the pods", any: &["runc", "crun"], package: Some("runc") },
     Need { what: "nft", why: "connects the guests", any: &["nft"], package: Some("nftables") },
     Need {
@@ -35,21 +40,10 @@ pub(crate) fn plugins() -> Vec<PathBuf> {
     PLUGINS.iter().map(PathBuf::from).filter(|folder| folder.is_dir()).collect()
 }
 
-/// A program of $PATH, or a file.
-pub(crate) fn find(name: &str) -> Option<PathBuf> {
-    if name.contains('/') {
-        return Some(PathBuf::from(name)).filter(|path| path.exists());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Programs of administrators are not in everybody's path.
-    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
-    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
-}
-
 /// What is missing, on one screen; none if nothing is.
 pub(crate) fn missing(qemu: &Path) -> Option<String> {
     let root = rustix::process::geteuid().is_root();
-    tell(root, |name| find(name).is_some() || (name == "qemu-system-x86_64" && find(&qemu.to_string_lossy()).is_some()))
+    tell(root, |name| find(Path::new(name)).is_some() || (name == QEMU && find(qemu).is_some()))
 }
 
 fn tell(root: bool, there: impl Fn(&str) -> bool) -> Option<String> {

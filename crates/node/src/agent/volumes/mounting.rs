@@ -63,8 +63,8 @@ fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.dev() != fs::metadata(parent)?.dev())
 }
 
-/// Unmounts all that is mounted below a folder, the innermost first.
-pub(super) fn unmount_below(folder: &Path) -> Result<(), VolumeError> {
+/// Unmounts all that is mounted below a folder, the innermost first. What is mounted at the folder itself stays.
+pub(in crate::agent) fn unmount_below(folder: &Path) -> Result<(), VolumeError> {
     let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return Ok(()) };
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
     for path in mounted_below(&table, &folder) {
@@ -79,7 +79,7 @@ pub(super) fn unmount_below(folder: &Path) -> Result<(), VolumeError> {
 /// Mount points below a folder, the newest first.
 fn mounted_below(table: &str, folder: &Path) -> Vec<PathBuf> {
     let paths = table.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| PathBuf::from(unescape(text)));
-    let mut below: Vec<PathBuf> = paths.filter(|path| path.starts_with(folder)).collect();
+    let mut below: Vec<PathBuf> = paths.filter(|path| path.starts_with(folder) && path != folder).collect();
     below.reverse();
     below
 }

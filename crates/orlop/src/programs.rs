@@ -1,0 +1,27 @@
+//! Where the programs of other projects are.
+
+use std::path::{Path, PathBuf};
+
+/// A program by its name, as a shell finds it, or by its path.
+pub(crate) fn find(program: &Path) -> Option<PathBuf> {
+    if program.components().count() > 1 {
+        return Some(program.to_owned()).filter(|path| path.exists());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Programs of administrators are not in everybody's path.
+    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]);
+    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_by_its_name_and_by_its_path() {
+        let shell = find(Path::new("sh")).unwrap();
+        assert_eq!(find(&shell), Some(shell.clone()));
+        assert_eq!(find(Path::new("no-such-program")), None);
+        assert_eq!(find(Path::new("/no/such/program")), None);
+    }
+}
