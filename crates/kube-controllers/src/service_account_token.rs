@@ -6,7 +6,6 @@
 //! are the API server's), and clearing away tokens that nobody uses.
 
 mod decide;
-pub mod signer;
 mod token;
 
 use std::sync::Arc;
@@ -22,9 +21,9 @@ use manager::queue::Queue;
 use manager::worker::{Next, work};
 use manager::writing::{delete, unless_gone};
 use serde_json::{Map, Value, json};
+use tokens::{SignError, Signer};
 
 use decide::{ACCOUNT_NAME, ACCOUNT_UID, CA, Missing, NAMESPACE, Plan, TOKEN, account_of, decide, is_meant, without};
-use signer::{SignError, Signer};
 use token::{Subject, token};
 
 /// As the flag `--controllers` knows it.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use manager::context::Started;
 use manager::descriptor::Descriptor;
 use manager::gates::Gate;
+use tokens::Signer;
 
 use crate::deployment::controller::{self as deployment, DeploymentController};
 use crate::garbage::{self, GarbageCollector};
@@ -16,7 +17,6 @@ use crate::pod_gc::{self, PodGcController};
 use crate::replicaset::controller::{self as replicaset, ReplicaSetController};
 use crate::root_ca::{self, RootCaController};
 use crate::service_account::{self, ServiceAccountController};
-use crate::service_account_token::signer::Signer;
 use crate::service_account_token::{self, TokenController};
 use crate::taint_eviction::{self, TaintEvictionController};
 

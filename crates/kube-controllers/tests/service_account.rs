@@ -11,8 +11,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kube_controllers::service_account::ServiceAccountController;
 use kube_controllers::service_account_token::TokenController;
-use kube_controllers::service_account_token::signer::{SignError, Signer};
 use serde_json::json;
+use tokens::{SignError, Signer};
 use tokio::time::sleep;
 
 #[derive(Debug)]

@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kube_controllers::service_account_token::signer::{self, Signer};
 use kube_controllers::table::{DESCRIPTORS, GATES, Settings};
 use manager::descriptor::Selection;
 use manager::gates::Gates;
 use manager::migration::Migration;
 use serde_json::json;
+use tokens::{Key, Signer};
 
 use crate::program::{self, Plan, duration};
 
@@ -187,7 +187,7 @@ fn read_migration(path: &std::path::Path) -> anyhow::Result<Migration> {
 }
 
 fn read_key(path: &std::path::Path) -> anyhow::Result<Arc<dyn Signer>> {
-    Ok(signer::from_pem(&std::fs::read_to_string(path)?)?)
+    Ok(Arc::new(Key::from_pem(&std::fs::read_to_string(path)?)?))
 }
 
 impl WorkerArguments {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::ApiServer;
-use kube_controllers::service_account_token::signer::{SignError, Signer};
 use kube_controllers::table::Settings;
 use manager::context::{Chance, Now};
+use tokens::{SignError, Signer};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 

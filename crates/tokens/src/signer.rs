@@ -4,14 +4,16 @@ mod pem;
 mod public;
 
 use std::fmt::{self, Debug, Formatter};
-use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::error::{KeyRejected, Unspecified};
 use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_2048_8192_SHA256,
+    RSA_PKCS1_SHA256, RsaKeyPair, UnparsedPublicKey,
+};
 
 /// Signs tokens. It shows itself without its key.
 pub trait Signer: Debug + Send + Sync {
@@ -64,52 +66,73 @@ pub enum KeyError {
     Rsa(KeyRejected),
 }
 
-/// Reads a private key: PKCS#8 for RSA and P-256, or PKCS#1 for RSA.
-///
-/// # Errors
-/// When it is none of these.
-pub fn from_pem(text: &str) -> Result<Arc<dyn Signer>, KeyError> {
-    match pem::private_key(text)? {
-        pem::Key::Pkcs1(der) => Ok(Arc::new(Rsa::new(RsaKeyPair::from_der(&der).map_err(KeyError::Rsa)?))),
-        pem::Key::Pkcs8(der) => match RsaKeyPair::from_pkcs8(&der) {
-            Ok(pair) => Ok(Arc::new(Rsa::new(pair))),
-            Err(rsa) => {
-                let random = SystemRandom::new();
-                let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &random)
-                    .map_err(|curve| KeyError::Rejected { rsa, curve })?;
-                Ok(Arc::new(Curve::new(pair, random)))
-            }
-        },
-    }
-}
-
 /// As Kubernetes derives it: those who see it learn nothing of the key.
 fn key_id(public_key: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, public_key))
 }
 
-struct Rsa {
-    pair: RsaKeyPair,
+/// A private key, which signs tokens and knows its own.
+pub struct Key {
+    pair: Pair,
     key_id: String,
     random: SystemRandom,
 }
 
-impl Rsa {
-    fn new(pair: RsaKeyPair) -> Self {
-        let key_id = key_id(&public::rsa(pair.public().as_ref()));
-        Self { pair, key_id, random: SystemRandom::new() }
+enum Pair {
+    Rsa(RsaKeyPair),
+    Curve(EcdsaKeyPair),
+}
+
+impl Key {
+    /// Reads a private key: PKCS#8 for RSA and P-256, or PKCS#1 for RSA.
+    ///
+    /// # Errors
+    /// When it is none of these.
+    pub fn from_pem(text: &str) -> Result<Self, KeyError> {
+        let random = SystemRandom::new();
+        let pair = match pem::private_key(text)? {
+            pem::Key::Pkcs1(der) => Pair::Rsa(RsaKeyPair::from_der(&der).map_err(KeyError::Rsa)?),
+            pem::Key::Pkcs8(der) => match RsaKeyPair::from_pkcs8(&der) {
+                Ok(pair) => Pair::Rsa(pair),
+                Err(rsa) => Pair::Curve(
+                    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &random)
+                        .map_err(|curve| KeyError::Rejected { rsa, curve })?,
+                ),
+            },
+        };
+        let public = match &pair {
+            Pair::Rsa(pair) => public::rsa(pair.public().as_ref()),
+            Pair::Curve(pair) => public::p256(pair.public_key().as_ref()),
+        };
+        Ok(Self { pair, key_id: key_id(&public), random })
+    }
+
+    /// Whether this key signed the message.
+    #[must_use]
+    pub fn signed(&self, message: &[u8], signature: &[u8]) -> bool {
+        let checked =
+            match &self.pair {
+                Pair::Rsa(pair) => UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, pair.public().as_ref())
+                    .verify(message, signature),
+                Pair::Curve(pair) => UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, pair.public_key().as_ref())
+                    .verify(message, signature),
+            };
+        checked.is_ok()
     }
 }
 
-impl Debug for Rsa {
+impl Debug for Key {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rsa").field("key_id", &self.key_id).finish_non_exhaustive()
+        f.debug_struct("Key").field("key_id", &self.key_id).finish_non_exhaustive()
     }
 }
 
-impl Signer for Rsa {
+impl Signer for Key {
     fn algorithm(&self) -> &str {
-        "RS256"
+        match &self.pair {
+            Pair::Rsa(_) => "RS256",
+            Pair::Curve(_) => "ES256",
+        }
     }
 
     fn key_id(&self) -> &str {
@@ -117,51 +140,21 @@ impl Signer for Rsa {
     }
 
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, SignError> {
-        let mut signature = vec![0; self.pair.public().modulus_len()];
-        self.pair.sign(&RSA_PKCS1_SHA256, &self.random, message, &mut signature)?;
-        Ok(signature)
-    }
-}
-
-struct Curve {
-    pair: EcdsaKeyPair,
-    key_id: String,
-    random: SystemRandom,
-}
-
-impl Curve {
-    fn new(pair: EcdsaKeyPair, random: SystemRandom) -> Self {
-        let key_id = key_id(&public::p256(pair.public_key().as_ref()));
-        Self { pair, key_id, random }
-    }
-}
-
-impl Debug for Curve {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Curve").field("key_id", &self.key_id).finish_non_exhaustive()
-    }
-}
-
-impl Signer for Curve {
-    fn algorithm(&self) -> &str {
-        "ES256"
-    }
-
-    fn key_id(&self) -> &str {
-        &self.key_id
-    }
-
-    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, SignError> {
-        Ok(self.pair.sign(&self.random, message)?.as_ref().to_vec())
+        match &self.pair {
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public().modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &self.random, message, &mut signature)?;
+                Ok(signature)
+            }
+            Pair::Curve(pair) => Ok(pair.sign(&self.random, message)?.as_ref().to_vec()),
+        }
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
-
-    use ring::signature::{ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 
     use super::*;
 
@@ -184,34 +177,41 @@ pub(super) mod tests {
         key("-algorithm RSA -pkeyopt rsa_keygen_bits:2048")
     }
 
-    pub(in super::super) fn curve() -> String {
+    pub(crate) fn curve() -> String {
         key("-algorithm EC -pkeyopt ec_paramgen_curve:P-256")
     }
 
     #[test]
-    fn an_rsa_key_signs_as_its_public_half_verifies() {
-        let key = rsa();
-        let signer = from_pem(&key).unwrap();
-        let signature = signer.sign(b"message").unwrap();
-        let pem::Key::Pkcs8(der) = pem::private_key(&key).unwrap() else { panic!("it is PKCS#8") };
-        let pair = RsaKeyPair::from_pkcs8(&der).unwrap();
-        let public = UnparsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, pair.public().as_ref());
-        public.verify(b"message", &signature).unwrap();
-        assert!(public.verify(b"another", &signature).is_err());
-        assert_eq!(signer.algorithm(), "RS256");
+    fn what_a_key_signed_it_knows_again_and_nothing_else() {
+        for (key, other, algorithm) in [(rsa(), rsa(), "RS256"), (curve(), curve(), "ES256")] {
+            let (key, other) = (Key::from_pem(&key).unwrap(), Key::from_pem(&other).unwrap());
+            let signature = key.sign(b"message").unwrap();
+            assert!(key.signed(b"message", &signature));
+            assert!(!key.signed(b"another", &signature) && !other.signed(b"message", &signature));
+            assert!(!key.signed(b"message", &[]) && !key.signed(b"message", &vec![0; signature.len()]));
+            assert_eq!(key.algorithm(), algorithm);
+        }
     }
 
     #[test]
-    fn a_key_of_the_curve_signs_as_its_public_half_verifies() {
-        let key = curve();
-        let signer = from_pem(&key).unwrap();
-        let signature = signer.sign(b"message").unwrap();
-        assert_eq!(signature.len(), 64, "two numbers, not DER");
-        let pem::Key::Pkcs8(der) = pem::private_key(&key).unwrap() else { panic!("it is PKCS#8") };
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &der, &SystemRandom::new()).unwrap();
-        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, pair.public_key().as_ref());
-        public.verify(b"message", &signature).unwrap();
-        assert_eq!(signer.algorithm(), "ES256");
+    fn openssl_knows_what_a_key_signed() {
+        let folder = std::env::temp_dir().join(format!("orlop-tokens-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str, content: &[u8]| {
+            std::fs::write(folder.join(name), content).unwrap();
+            folder.join(name).display().to_string()
+        };
+        let key = rsa();
+        let public = file("public", &openssl("pkey -pubout", &key));
+        let signature = file("signature", &Key::from_pem(&key).unwrap().sign(b"message").unwrap());
+        let said = openssl(&format!("dgst -sha256 -verify {public} -signature {signature}"), "message");
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(String::from_utf8(said).unwrap().trim(), "Verified OK");
+    }
+
+    #[test]
+    fn a_signature_of_the_curve_is_two_numbers() {
+        assert_eq!(Key::from_pem(&curve()).unwrap().sign(b"message").unwrap().len(), 64, "and not DER");
     }
 
     #[test]
@@ -220,7 +220,7 @@ pub(super) mod tests {
             let public = openssl("pkey -pubout -outform DER", &key);
             let digest = ring::digest::digest(&ring::digest::SHA256, &public);
             let named = base64::Engine::encode(&base64::engine::general_purpose::URL_SAFE_NO_PAD, digest);
-            let signer = from_pem(&key).unwrap();
+            let signer = Key::from_pem(&key).unwrap();
             assert_eq!(signer.key_id(), named);
             let shown = format!("{signer:?}");
             assert!(shown.len() < 100 && shown.contains(&named), "a signer does not show its key: {shown}");
@@ -232,12 +232,12 @@ pub(super) mod tests {
         let key = rsa();
         let old = String::from_utf8(openssl("rsa -traditional", &key)).unwrap();
         assert!(old.contains("BEGIN RSA PRIVATE KEY"));
-        assert_eq!(from_pem(&old).unwrap().key_id(), from_pem(&key).unwrap().key_id());
+        assert_eq!(Key::from_pem(&old).unwrap().key_id(), Key::from_pem(&key).unwrap().key_id());
     }
 
     #[test]
     fn what_is_not_read_is_refused_by_name() {
-        let refused = |text: &str| from_pem(text).unwrap_err().to_string();
+        let refused = |text: &str| Key::from_pem(text).unwrap_err().to_string();
         assert!(refused(&String::from_utf8(openssl("ec", &curve())).unwrap()).contains("openssl pkcs8"));
         assert!(refused(&key("-algorithm EC -pkeyopt ec_paramgen_curve:P-384")).contains("neither RSA"));
         assert_eq!(refused("a: b"), "there is no private key in PEM in it");
