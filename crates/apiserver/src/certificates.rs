@@ -30,6 +30,38 @@ pub enum CertificateError {
     /// A key or certificate.
     #[error("make a certificate")]
     Certificate(#[from] rcgen::Error),
+    /// The key that signs tokens.
+    #[error("{path}")]
+    TokenKey {
+        /// Where it is kept.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: tokens::KeyError,
+    },
+}
+
+/// Where the key that signs tokens is kept in the authority's folder.
+pub(crate) const TOKEN_KEY: &str = "sa.key";
+
+/// The key in a folder that signs tokens of service accounts, or a new one there: so that tokens outlive the server.
+pub(crate) fn token_key(folder: &Path) -> Result<tokens::Key, CertificateError> {
+    let path = folder.join(TOKEN_KEY);
+    let text = match read(&path)? {
+        Some(text) => text,
+        None => {
+            make_folder(folder)?;
+            let text = KeyPair::generate()?.serialize_pem();
+            write_secret(&path, &text)?;
+            text
+        }
+    };
+    tokens::Key::from_pem(&text).map_err(|source| CertificateError::TokenKey { path, source })
+}
+
+/// A key that is kept nowhere.
+pub(crate) fn new_token_key() -> Result<tokens::Key, CertificateError> {
+    let text = KeyPair::generate()?.serialize_pem();
+    tokens::Key::from_pem(&text).map_err(|source| CertificateError::TokenKey { path: PathBuf::from(TOKEN_KEY), source })
 }
 
 /// A certificate and its key, as PEM.
@@ -52,20 +84,11 @@ impl Authority {
     /// Takes the authority in a folder, or makes one there.
     pub(crate) fn open(folder: &Path, now: Timestamp) -> Result<Self, CertificateError> {
         let (certificate_path, key_path) = (folder.join("ca.crt"), folder.join("ca.key"));
-        let read = |path: &Path| match fs::read_to_string(path) {
-            Ok(text) => Ok(Some(text)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(CertificateError::File { what: "read", path: path.to_owned(), source }),
-        };
         if let (Some(certificate), Some(key)) = (read(&certificate_path)?, read(&key_path)?) {
             let issuer = Issuer::from_ca_cert_pem(&certificate, KeyPair::from_pem(&key)?)?;
             return Ok(Self { certificate, issuer, now });
         }
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| CertificateError::File {
-            what: "make the folder",
-            path: folder.to_owned(),
-            source,
-        })?;
+        make_folder(folder)?;
         let key = KeyPair::generate()?;
         let mut params = params("orlop-ca", now, CA_YEARS)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -125,6 +148,24 @@ fn params(name: &str, now: Timestamp, years: i16) -> Result<CertificateParams, C
     let end = today.checked_add(jiff::Span::new().years(years)).unwrap_or(today);
     params.not_after = day(end);
     Ok(params)
+}
+
+/// A file's text; none if it is not there.
+fn read(path: &Path) -> Result<Option<String>, CertificateError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(CertificateError::File { what: "read", path: path.to_owned(), source }),
+    }
+}
+
+/// A folder that only its owner looks into.
+fn make_folder(folder: &Path) -> Result<(), CertificateError> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| CertificateError::File {
+        what: "make the folder",
+        path: folder.to_owned(),
+        source,
+    })
 }
 
 /// Writes a file that only its owner reads, whole or not at all.

@@ -1,6 +1,8 @@
-//! Who asks, whether they may, and what else is said about a write: the places where the second half will be richer.
+//! Who asks, whether they may, and what else is said about a write.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
 
 use crate::registry::table_name;
 use crate::status::Status;
@@ -10,14 +12,20 @@ use crate::store::{Key, Snapshot};
 pub const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
+const ANONYMOUS: &str = "system:anonymous";
+const ACCOUNT: &str = "system:serviceaccount:";
 
 /// Who makes a request. Callers in the same process put one into the request's extensions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The user's name.
     pub user: String,
     /// The groups that the user is in.
     pub groups: Vec<String>,
+    /// Which of all users that ever had this name; empty if nobody tells.
+    pub uid: String,
+    /// What else is known.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Identity {
@@ -25,7 +33,45 @@ impl Identity {
     #[must_use]
     pub fn new(user: impl Into<String>, groups: impl IntoIterator<Item = String>) -> Self {
         let groups = groups.into_iter().chain([AUTHENTICATED.to_owned()]).collect();
-        Self { user: user.into(), groups }
+        Self { user: user.into(), groups, ..Self::default() }
+    }
+
+    /// A user who is taken for known, in groups of which some may say so already.
+    pub(crate) fn among(user: String, mut groups: Vec<String>) -> Self {
+        if !groups.iter().any(|group| group == AUTHENTICATED || group == UNAUTHENTICATED) {
+            groups.push(AUTHENTICATED.to_owned());
+        }
+        Self { user, groups, ..Self::default() }
+    }
+
+    /// A service account.
+    #[must_use]
+    pub fn account(namespace: &str, name: &str) -> Self {
+        let all = "system:serviceaccounts";
+        Self::new(Self::account_user(namespace, name), [all.to_owned(), format!("{all}:{namespace}")])
+    }
+
+    /// What a service account is called as a user.
+    pub(crate) fn account_user(namespace: &str, name: &str) -> String {
+        format!("{ACCOUNT}{namespace}:{name}")
+    }
+
+    /// Namespace and name of the service account that a user is, if it is one.
+    pub(crate) fn as_account(user: &str) -> Option<(&str, &str)> {
+        let (namespace, name) = user.strip_prefix(ACCOUNT)?.split_once(':')?;
+        (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+    }
+
+    /// As reviews show it.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut shown = json!({ "username": self.user, "groups": self.groups });
+        if !self.uid.is_empty() {
+            shown["uid"] = self.uid.clone().into();
+        }
+        if !self.extra.is_empty() {
+            shown["extra"] = json!(self.extra);
+        }
+        shown
     }
 
     /// The administrator that the server makes for itself.
@@ -37,7 +83,7 @@ impl Identity {
     /// Nobody in particular.
     #[must_use]
     pub fn anonymous() -> Self {
-        Self { user: "system:anonymous".to_owned(), groups: vec![UNAUTHENTICATED.to_owned()] }
+        Self { user: ANONYMOUS.to_owned(), groups: vec![UNAUTHENTICATED.to_owned()], ..Self::default() }
     }
 
     /// Whether nothing is known about it.
@@ -74,7 +120,7 @@ pub trait Authorizer: Send + Sync {
     fn allows(&self, who: &Identity, what: Attributes<'_>) -> bool;
 }
 
-/// Health and version for everyone, all else for whoever is known.
+/// Health and version for everyone, all else for whoever is known; acting as somebody else for administrators.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KnownUsers;
 
@@ -85,7 +131,8 @@ impl Authorizer for KnownUsers {
             && public
                 .iter()
                 .any(|path| what.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
-        open || !who.is_anonymous()
+        let masters = || who.groups.iter().any(|group| group == MASTERS);
+        open || (!who.is_anonymous() && (what.verb != "impersonate" || masters()))
     }
 }
 

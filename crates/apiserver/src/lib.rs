@@ -27,6 +27,7 @@ mod discovery;
 mod expiry;
 mod facts;
 mod identity;
+mod impersonation;
 mod json;
 mod jsonpath;
 pub mod logs;
@@ -48,6 +49,7 @@ mod status;
 mod store;
 mod strategy;
 mod table;
+mod tokens;
 mod verbs;
 
 pub use body::Body;

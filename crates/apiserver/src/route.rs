@@ -14,11 +14,13 @@ use tower::Service as _;
 
 use crate::body::Body;
 use crate::identity::{Attributes, Identity};
+use crate::impersonation;
 use crate::metrics::Labels;
 use crate::negotiate::{self, Encoding};
 use crate::request::{Query, Target};
 use crate::server::Inner;
 use crate::status::Status;
+use crate::tokens::ISSUER;
 use crate::verbs::{self, Call, Warnings};
 use pages::{page, written};
 
@@ -80,11 +82,12 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let identity = identify(&request)?;
+    let identity = impersonation::apply(server, identify(server, &request)?, request.headers())?;
     let path = request.uri().path().to_owned();
     if let Some(delegated) = delegate(server, &path) {
         authorize(server, &identity, &path, request.method())?;
-        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        request.extensions_mut().insert(identity);
         let answered = delegated.service.clone().call(request);
         return match answered.await {
             Ok(response) => Ok(response),
@@ -100,17 +103,21 @@ where
     }
 }
 
-/// Who asks. Nobody has a token yet: who shows one is not taken for someone without.
-fn identify<B>(request: &Request<B>) -> Result<Identity, Status> {
+/// Who asks. Who shows a token that is not good is not taken for someone without.
+fn identify<B>(server: &Inner, request: &Request<B>) -> Result<Identity, Status> {
     if let Some(known) = request.extensions().get::<Identity>() {
         return Ok(known.clone());
     }
     let proof = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let bearer = |(kind, token): (&str, &str)| kind.eq_ignore_ascii_case("bearer") && !token.trim().is_empty();
-    if proof.trim().split_once(' ').is_some_and(bearer) {
-        return Err(Status::unauthorized());
+    let bearer = |(kind, _): &(&str, &str)| kind.eq_ignore_ascii_case("bearer");
+    let shown = proof.trim().split_once(' ').filter(bearer).map(|(_, token)| token.trim());
+    match shown.filter(|token| !token.is_empty()) {
+        Some(token) => {
+            let shown = server.who_shows(token, &[ISSUER.to_owned()]).ok_or_else(Status::unauthorized)?;
+            Ok(shown.identity)
+        }
+        None => Ok(Identity::anonymous()),
     }
-    Ok(Identity::anonymous())
 }
 
 /// Whoever answers for a path below a group of its own.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::future::join_all;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -20,7 +21,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -31,7 +32,7 @@ use crate::certificates::{Authority, CertificateError, Pair, write_secret};
 use crate::identity::Identity;
 use guard::Guarded;
 
-/// Connections at the same time; the next ones wait to be accepted.
+/// Connections at the same time, at one address; the next ones wait to be accepted.
 const MOST_CONNECTIONS: u32 = 4096;
 /// A client that does not finish its handshake or its headers in this time is cut.
 const SLOWEST_START: Duration = Duration::from_secs(10);
@@ -63,28 +64,52 @@ pub enum ServeError {
     Pem(#[source] rustls::pki_types::pem::Error),
 }
 
+/// Where a server listens.
+#[derive(Clone, Debug)]
+pub struct Addresses {
+    /// Its own address, which kubeconfigs name; port 0 takes a free one.
+    pub own: SocketAddr,
+    /// Further addresses, with the same port, for clients that are trusted less: however many connections they open, the
+    /// server is still reached at its own. The machine may get these addresses later.
+    pub further: Vec<IpAddr>,
+}
+
+impl From<SocketAddr> for Addresses {
+    fn from(own: SocketAddr) -> Self {
+        Self { own, further: Vec::new() }
+    }
+}
+
 /// A server that listens and is not yet running.
 pub struct Listening {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     tls: TlsAcceptor,
     address: SocketAddr,
     kubeconfig: PathBuf,
 }
 
 impl Listening {
-    /// Listens on an address (port 0 takes a free one), with certificates of an authority that is kept in `folder`, and
-    /// writes the admin's kubeconfig there.
+    /// Listens, with certificates of an authority that is kept in `folder`, and writes the admin's kubeconfig there.
     ///
     /// # Errors
-    /// When the address is taken or a file cannot be written.
-    pub async fn on(address: SocketAddr, folder: &Path, server: &ApiServer) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+    /// When an address is taken or a file cannot be written.
+    pub async fn on(addresses: impl Into<Addresses>, folder: &Path, server: &ApiServer) -> Result<Self, ServeError> {
+        let Addresses { own, further } = addresses.into();
+        let failed = |source| ServeError::Listen { address: own, source };
+        let listener = TcpListener::bind(own).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        let mut listeners = vec![listener];
+        for ip in &further {
+            let address = SocketAddr::new(*ip, address.port());
+            let failed = |source| ServeError::Listen { address, source };
+            listeners.push(listen_early(address).map_err(failed)?);
+        }
         let authority = Authority::open(&folder.join("pki"), server.inner.clock.now())?;
         let mut reached = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        if !address.ip().is_unspecified() && !reached.contains(&address.ip()) {
-            reached.push(address.ip());
+        for ip in further.into_iter().chain([address.ip()]) {
+            if !ip.is_unspecified() && !reached.contains(&ip) {
+                reached.push(ip);
+            }
         }
         let tls = acceptor(&authority, &authority.server(&reached)?)?;
         let host = if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
@@ -92,7 +117,7 @@ impl Listening {
         server.inner.address.store(Arc::new(public.to_string()));
         let kubeconfig = folder.join("kubeconfig");
         write_secret(&kubeconfig, &kubeconfig_text(public, &authority.certificate, &authority.admin()?))?;
-        Ok(Self { listener, tls, address: public, kubeconfig })
+        Ok(Self { listeners, tls, address: public, kubeconfig })
     }
 
     /// Where it is reached.
@@ -109,42 +134,70 @@ impl Listening {
 
     /// Serves until `stop` resolves, then lets running requests end. Watches are cut.
     pub async fn run(self, server: ApiServer, stop: impl Future<Output = ()>) {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
         let (stopping, stopped) = watch::channel(false);
-        let mut stop = std::pin::pin!(stop);
-        loop {
-            let accepted = async {
-                // The semaphore is never closed.
-                let place = places.clone().acquire_owned().await.ok()?;
-                Some((place, self.listener.accept().await))
-            };
-            let (place, stream) = tokio::select! {
-                biased;
-                () = &mut stop => break,
-                accepted = accepted => match accepted {
-                    Some((place, Ok((stream, _)))) => (place, stream),
-                    Some((_, Err(error))) => {
-                        // Out of file descriptors, most likely: those in use must end first.
-                        tracing::warn!(%error, "a connection was not accepted");
-                        tokio::time::sleep(Duration::from_millis(50)).await;
-                        continue;
-                    }
-                    None => break,
-                },
-            };
-            let (tls, server, stopped) = (self.tls.clone(), server.clone(), stopped.clone());
-            tokio::spawn(async move {
-                // Answers are small and complete; waiting for more of them only adds latency.
-                drop(stream.set_nodelay(true));
-                connection(stream, tls, server, stopped).await;
-                drop(place);
-            });
-        }
-        stopping.send_replace(true);
-        // All places are free when all connections have ended. Watches do not end by themselves; whoever is left after
-        // this long is cut with the process.
-        drop(timeout(SLOWEST_END, places.acquire_many(MOST_CONNECTIONS)).await);
+        let Self { listeners, tls, .. } = self;
+        let door = |listener| accept(listener, tls.clone(), server.clone(), stopped.clone());
+        let doors = join_all(listeners.into_iter().map(door));
+        let stop = async {
+            stop.await;
+            stopping.send_replace(true);
+        };
+        tokio::join!(doors, stop);
     }
+}
+
+/// Listens on an address that the machine may not have yet.
+fn listen_early(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_reuseaddr(true)?;
+    match address {
+        SocketAddr::V4(_) => rustix::net::sockopt::set_ip_freebind(&socket, true),
+        SocketAddr::V6(_) => rustix::net::sockopt::set_ipv6_freebind(&socket, true),
+    }?;
+    socket.bind(address)?;
+    socket.listen(1024)
+}
+
+/// Accepts connections at one address until the end, and waits for the last of them.
+async fn accept(listener: TcpListener, tls: TlsAcceptor, server: ApiServer, stopped: watch::Receiver<bool>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
+    let mut stop = stopped.clone();
+    let mut stop = std::pin::pin!(stop.wait_for(|stop| *stop));
+    loop {
+        let accepted = async {
+            // The semaphore is never closed.
+            let place = places.clone().acquire_owned().await.ok()?;
+            Some((place, listener.accept().await))
+        };
+        let (place, stream) = tokio::select! {
+            biased;
+            _ = &mut stop => break,
+            accepted = accepted => match accepted {
+                Some((place, Ok((stream, _)))) => (place, stream),
+                Some((_, Err(error))) => {
+                    // Out of file descriptors, most likely: those in use must end first.
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+                None => break,
+            },
+        };
+        let (tls, server, stopped) = (tls.clone(), server.clone(), stopped.clone());
+        tokio::spawn(async move {
+            // Answers are small and complete; waiting for more of them only adds latency.
+            drop(stream.set_nodelay(true));
+            connection(stream, tls, server, stopped).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    // All places are free when all connections have ended. Watches do not end by themselves; whoever is left after this
+    // long is cut with the process.
+    drop(timeout(SLOWEST_END, places.acquire_many(MOST_CONNECTIONS)).await);
 }
 
 /// Serves one connection until either side ends it.

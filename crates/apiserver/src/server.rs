@@ -9,18 +9,20 @@ use std::task::{Context, Poll};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
+use tokens::Key;
 use tokio::sync::Semaphore;
 
 use crate::body::Body;
 use crate::clock::{Chance, Clock};
-use crate::identity::{Admission, Authorizer, Identity, KnownUsers};
+use crate::identity::{Admission, Attributes, Authorizer, Identity, KnownUsers, Stored};
 use crate::logs::PodLogs;
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 use crate::route::{self, BoxError, Delegated};
 use crate::signal::Signal;
 use crate::store::{self, DEFINITIONS, OpenError, Place, Store};
-use crate::{bootstrap, crds, expiry};
+use crate::tokens::{self as bearer, Shown};
+use crate::{bootstrap, certificates, crds, expiry};
 
 /// Requests that are worked on at the same time, watches apart: a body each, and no more.
 const MOST_AT_ONCE: usize = 400;
@@ -34,12 +36,26 @@ pub(crate) struct Inner {
     pub(crate) chance: Chance,
     pub(crate) authorizer: Box<dyn Authorizer>,
     pub(crate) admission: Vec<Box<dyn Admission>>,
+    /// Signs the tokens of service accounts, and knows them again.
+    pub(crate) token_key: Key,
     pub(crate) delegated: Vec<Delegated>,
     pub(crate) logs: Option<Box<dyn PodLogs>>,
     pub(crate) metrics: Metrics,
     pub(crate) places: Semaphore,
     /// Where clients reach it, as discovery tells it.
     pub(crate) address: ArcSwap<String>,
+}
+
+impl Inner {
+    /// Whether somebody may do something now.
+    pub(crate) fn allows(&self, who: &Identity, what: Attributes<'_>) -> bool {
+        self.authorizer.allows(who, what)
+    }
+
+    /// Who shows a token to one of these audiences; none if it is not good, or not for them.
+    pub(crate) fn who_shows(&self, token: &str, audiences: &[String]) -> Option<Shown> {
+        bearer::check(token, &self.token_key, audiences, Stored(&self.store.snapshot()), self.clock.now())
+    }
 }
 
 /// A running API server. Clones are the same server.
@@ -132,6 +148,11 @@ impl Builder {
     pub async fn start(self) -> Result<ApiServer, OpenError> {
         let Self { place, clock, seed, authorizer, admission, delegated, logs } = self;
         let loaded = store::open(&place)?;
+        let token_key = match &place {
+            Place::Memory => certificates::new_token_key(),
+            Place::Folder(folder) => certificates::token_key(&folder.join("pki")),
+        };
+        let token_key = token_key.map_err(OpenError::TokenKey)?;
         let mut registry = Registry::built_in();
         let definitions = loaded.rows(DEFINITIONS).map(|row| (row.revision, &row.text));
         crds::refresh(&mut registry, definitions);
@@ -144,6 +165,7 @@ impl Builder {
             chance: Chance::new(seed),
             authorizer,
             admission,
+            token_key,
             delegated,
             logs,
             metrics: Metrics::new(),

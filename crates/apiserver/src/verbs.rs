@@ -11,6 +11,7 @@ mod patch;
 mod review;
 mod scale;
 mod selection;
+mod token;
 mod update;
 mod watch;
 
@@ -108,6 +109,7 @@ pub(crate) async fn run(mut call: Call, verb: &'static str) -> Result<Response<B
             ("binding", _) => eviction::bind(call).await,
             ("eviction", _) => eviction::run(call).await,
             ("log", _) => log::run(&call),
+            ("token", _) => token::run(&mut call),
             (_, "get") => get::run(&call),
             (_, "update") => update::run(call).await,
             (_, "patch") => patch::run(call).await,

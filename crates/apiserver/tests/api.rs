@@ -35,6 +35,8 @@ mod restart;
 mod scale;
 #[path = "api/support.rs"]
 mod support;
+#[path = "api/tokens.rs"]
+mod tokens;
 #[path = "api/update.rs"]
 mod update;
 #[path = "api/watch.rs"]

@@ -9,17 +9,9 @@ use crate::names::NameRule;
 use crate::store::FieldPath;
 use crate::strategy;
 
-/// Subresources that stream to or from a node, or need tokens: whoever runs nodes serves them.
-const ELSEWHERE: [&str; 8] = [
-    "nodes/proxy",
-    "pods/attach",
-    "pods/exec",
-    "pods/portforward",
-    "pods/proxy",
-    "serviceaccounts/token",
-    "services/proxy",
-    "pods/resize",
-];
+/// Subresources that stream to or from a node: whoever runs nodes serves them.
+const ELSEWHERE: [&str; 7] =
+    ["nodes/proxy", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "services/proxy", "pods/resize"];
 
 /// Reads that answer from elsewhere than the store.
 const VIRTUAL: [&str; 1] = ["componentstatuses"];

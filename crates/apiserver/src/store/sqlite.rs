@@ -68,6 +68,9 @@ pub enum OpenError {
         /// What is wrong with it.
         problem: String,
     },
+    /// The key that signs tokens cannot be read or made.
+    #[error("prepare the key that signs tokens")]
+    TokenKey(#[source] crate::certificates::CertificateError),
     /// An object in it cannot be read.
     #[error("the {table} {name:?} in the store cannot be read")]
     Object {

@@ -9,6 +9,7 @@ use crate::identity::{Attributes, Identity};
 use crate::registry::Resource;
 use crate::request::WriteOptions;
 use crate::status::Status;
+use crate::tokens::{ISSUER, Shown};
 
 pub(super) fn is_review(resource: &Resource) -> bool {
     matches!(resource.group.as_str(), "authorization.k8s.io" | "authentication.k8s.io")
@@ -18,23 +19,33 @@ pub(super) fn run(call: &mut Call) -> Result<Response<Body>, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let mut review = call.object(options.validation)?;
     review["status"] = match call.resource.plural.as_str() {
-        "selfsubjectreviews" => json!({ "userInfo": user_info(&call.identity) }),
-        // Nobody has a token yet.
-        "tokenreviews" => json!({ "user": {}, "error": "no bearer tokens are known to this server" }),
+        "selfsubjectreviews" => json!({ "userInfo": call.identity.to_json() }),
+        "tokenreviews" => token(call, &review["spec"]),
         "selfsubjectrulesreviews" => rules(call, &review),
         "selfsubjectaccessreviews" => access(call, &call.identity.clone(), &review["spec"]),
         _ => {
             let spec = &review["spec"];
             let groups = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-            let who = Identity { user: spec["user"].as_str().unwrap_or_default().to_owned(), groups: groups.collect() };
+            let user = spec["user"].as_str().unwrap_or_default().to_owned();
+            let who = Identity { user, groups: groups.collect(), ..Identity::default() };
             access(call, &who, spec)
         }
     };
     call.answer_value(StatusCode::CREATED, &review)
 }
 
-fn user_info(identity: &Identity) -> Value {
-    json!({ "username": identity.user, "groups": identity.groups })
+fn token(call: &Call, spec: &Value) -> Value {
+    let named = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+    let mut audiences: Vec<String> = named.collect();
+    if audiences.is_empty() {
+        audiences.push(ISSUER.to_owned());
+    }
+    match call.server.who_shows(spec["token"].as_str().unwrap_or_default(), &audiences) {
+        Some(Shown { identity, audiences }) => {
+            json!({ "authenticated": true, "user": identity.to_json(), "audiences": audiences })
+        }
+        None => json!({ "user": {}, "error": "invalid bearer token" }),
+    }
 }
 
 fn access(call: &Call, who: &Identity, spec: &Value) -> Value {

@@ -1,0 +1,113 @@
+//! Acting as somebody else: `Impersonate-*` headers, which kubectl's `--as` sends, for those who may.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, StatusCode};
+use percent_encoding::percent_decode_str;
+
+use crate::identity::{Attributes, Identity};
+use crate::server::Inner;
+use crate::status::{Status, Subject};
+
+const USER: &str = "impersonate-user";
+const UID: &str = "impersonate-uid";
+const GROUP: &str = "impersonate-group";
+const EXTRA: &str = "impersonate-extra-";
+/// Of what makes a user, besides name and groups.
+const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// Whom the headers ask to act as.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    user: String,
+    uid: String,
+    groups: Vec<String>,
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+/// The user that a request acts as; refuses who may not act as that.
+pub(crate) fn apply(server: &Inner, who: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
+    let asked = asked(headers);
+    if asked == Asked::default() {
+        return Ok(who);
+    }
+    if asked.user.is_empty() {
+        let message = "requested impersonation headers without impersonating a user";
+        return Err(Status::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message));
+    }
+    for (group, resource, subresource, namespace, name) in needed(&asked) {
+        let what =
+            Attributes { verb: "impersonate", group, version: "v1", resource, subresource, namespace, name, path: "" };
+        if !server.allows(&who, what) {
+            return Err(refusal(&who, what));
+        }
+    }
+    Ok(acting(asked))
+}
+
+fn asked(headers: &HeaderMap) -> Asked {
+    let mut asked = Asked::default();
+    for (name, value) in headers {
+        let Ok(value) = value.to_str() else { continue };
+        match name.as_str() {
+            USER => value.clone_into(&mut asked.user),
+            UID => value.clone_into(&mut asked.uid),
+            GROUP => asked.groups.push(value.to_owned()),
+            other => {
+                if let Some(key) = other.strip_prefix(EXTRA) {
+                    let key = percent_decode_str(key).decode_utf8_lossy().to_lowercase();
+                    asked.extra.entry(key).or_default().push(value.to_owned());
+                }
+            }
+        }
+    }
+    asked
+}
+
+/// Group, resource, subresource, namespace and name of everything that must be allowed.
+fn needed(asked: &Asked) -> Vec<(&str, &str, &str, &str, &str)> {
+    let mut all = vec![match Identity::as_account(&asked.user) {
+        Some((namespace, name)) => ("", "serviceaccounts", "", namespace, name),
+        None => ("", "users", "", "", asked.user.as_str()),
+    }];
+    all.extend(asked.groups.iter().map(|group| ("", "groups", "", "", group.as_str())));
+    if !asked.uid.is_empty() {
+        all.push((AUTHENTICATION, "uids", "", "", asked.uid.as_str()));
+    }
+    for (key, values) in &asked.extra {
+        all.extend(values.iter().map(|value| (AUTHENTICATION, "userextras", key.as_str(), "", value.as_str())));
+    }
+    all
+}
+
+/// Who is named without groups is in those that everybody like it is in.
+fn acting(asked: Asked) -> Identity {
+    let Asked { user, uid, groups, extra } = asked;
+    let named = if user == Identity::anonymous().user {
+        Identity {
+            groups: if groups.is_empty() { Identity::anonymous().groups } else { groups },
+            user,
+            ..Identity::default()
+        }
+    } else if groups.is_empty()
+        && let Some((namespace, name)) = Identity::as_account(&user)
+    {
+        Identity::account(namespace, name)
+    } else {
+        Identity::among(user, groups)
+    };
+    Identity { uid, extra, ..named }
+}
+
+fn refusal(who: &Identity, what: Attributes<'_>) -> Status {
+    let Attributes { group, resource, subresource, namespace, name, .. } = what;
+    let full = if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };
+    let place = if namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace \"{namespace}\"")
+    };
+    let problem =
+        format!("User \"{}\" cannot impersonate resource \"{full}\" in API group \"{group}\" {place}", who.user);
+    Status::forbidden(Subject { group, resource, kind: "" }, name, problem)
+}
