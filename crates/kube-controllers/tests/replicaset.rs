@@ -144,3 +144,27 @@ async fn a_lost_answer_makes_no_second_pod() {
     assert!(created.load(Ordering::Relaxed) >= 3, "all were asked for, two answers were lost");
     assert_eq!((names(&pods).await.len(), most), (3, 3));
 }
+
+/// A pod that is made and gone before anybody saw it is no news: after a while its set looks again.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_nobody_ever_saw_is_made_again() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let context = support::context_of(move |server| {
+        let forgetful = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+            let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
+            if is_creation && counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                let path = format!("{}?dryRun=All", request.uri().path());
+                *request.uri_mut() = path.parse().unwrap();
+            }
+            tower::Service::call(&mut server.clone(), request)
+        });
+        Client::new(forgetful, "default")
+    })
+    .await;
+    let client = start_on(context);
+    Api::<ReplicaSet>::default_namespaced(client.clone()).create(&PostParams::default(), &set(1)).await.unwrap();
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(names(&Api::<Pod>::default_namespaced(client)).await.len(), 1);
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+}

@@ -129,8 +129,8 @@ impl ReplicaSetController {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(set) = self.sets.get(key) else { return Ok(Next::Wait) };
-        if !self.memory().expectations.are_met(key, Instant::now()) {
-            return Ok(Next::Wait);
+        if let Some(left) = self.memory().expectations.remaining(key, Instant::now()) {
+            return Ok(Next::After(left));
         }
         let near = self.pods.find("namespace", &key.namespace);
         let siblings = self.siblings(&set);
