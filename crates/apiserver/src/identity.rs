@@ -106,34 +106,41 @@ pub struct Attributes<'a> {
     pub resource: &'a str,
     /// Such as `status`; empty for the resource itself.
     pub subresource: &'a str,
-    /// Empty for cluster-wide requests.
+    /// Empty for cluster-wide requests. A namespace is in itself.
     pub namespace: &'a str,
-    /// Empty for lists and creations.
+    /// Empty for creations, and for lists unless they select one name.
     pub name: &'a str,
     /// The path, where no resource is asked for.
     pub path: &'a str,
 }
 
-/// Decides who may do what.
-pub trait Authorizer: Send + Sync {
-    /// Whether the request is allowed.
-    fn allows(&self, who: &Identity, what: Attributes<'_>) -> bool;
+/// What came of a request for permission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it may be done.
+    pub allowed: bool,
+    /// Why, as reviews and refusals tell it; may be empty.
+    pub reason: String,
 }
 
-/// Health and version for everyone, all else for whoever is known; acting as somebody else for administrators.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct KnownUsers;
-
-impl Authorizer for KnownUsers {
-    fn allows(&self, who: &Identity, what: Attributes<'_>) -> bool {
-        let public = ["/healthz", "/livez", "/readyz", "/version"];
-        let open = what.resource.is_empty()
-            && public
-                .iter()
-                .any(|path| what.path.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
-        let masters = || who.groups.iter().any(|group| group == MASTERS);
-        open || (!who.is_anonymous() && (what.verb != "impersonate" || masters()))
+impl Decision {
+    /// It may be done.
+    #[must_use]
+    pub fn allowed(reason: impl Into<String>) -> Self {
+        Self { allowed: true, reason: reason.into() }
     }
+
+    /// It may not be done.
+    #[must_use]
+    pub fn refused(reason: impl Into<String>) -> Self {
+        Self { allowed: false, reason: reason.into() }
+    }
+}
+
+/// Decides who may do what.
+pub trait Authorizer: Send + Sync {
+    /// Whether the request is allowed, on what is stored now.
+    fn decide(&self, who: &Identity, what: Attributes<'_>, stored: Stored<'_>) -> Decision;
 }
 
 /// A write on its way to the store.

@@ -6,8 +6,9 @@ use http::{HeaderMap, StatusCode};
 use percent_encoding::percent_decode_str;
 
 use crate::identity::{Attributes, Identity};
+use crate::route::not_allowed;
 use crate::server::Inner;
-use crate::status::{Status, Subject};
+use crate::status::Status;
 
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
@@ -38,8 +39,9 @@ pub(crate) fn apply(server: &Inner, who: Identity, headers: &HeaderMap) -> Resul
     for (group, resource, subresource, namespace, name) in needed(&asked) {
         let what =
             Attributes { verb: "impersonate", group, version: "v1", resource, subresource, namespace, name, path: "" };
-        if !server.allows(&who, what) {
-            return Err(refusal(&who, what));
+        let decision = server.decide(&who, what);
+        if !decision.allowed {
+            return Err(not_allowed(&who, what, &decision.reason));
         }
     }
     Ok(acting(asked))
@@ -97,17 +99,4 @@ fn acting(asked: Asked) -> Identity {
         Identity::among(user, groups)
     };
     Identity { uid, extra, ..named }
-}
-
-fn refusal(who: &Identity, what: Attributes<'_>) -> Status {
-    let Attributes { group, resource, subresource, namespace, name, .. } = what;
-    let full = if subresource.is_empty() { resource.to_owned() } else { format!("{resource}/{subresource}") };
-    let place = if namespace.is_empty() {
-        "at the cluster scope".to_owned()
-    } else {
-        format!("in the namespace \"{namespace}\"")
-    };
-    let problem =
-        format!("User \"{}\" cannot impersonate resource \"{full}\" in API group \"{group}\" {place}", who.user);
-    Status::forbidden(Subject { group, resource, kind: "" }, name, problem)
 }

@@ -17,6 +17,7 @@
 //! [`ApiServer`] is a [`tower::Service`]: a client may sit on it in the same process, or [`serve`](serve::serve) puts it
 //! behind TLS.
 
+mod accounts;
 mod body;
 mod bootstrap;
 mod certificates;
@@ -37,6 +38,7 @@ mod names;
 mod negotiate;
 mod openapi;
 mod protobuf;
+mod rbac;
 mod registry;
 mod render;
 mod request;
@@ -52,9 +54,10 @@ mod table;
 mod tokens;
 mod verbs;
 
+pub use accounts::ServiceAccounts;
 pub use body::Body;
 pub use clock::Clock;
-pub use identity::{Admission, Attributes, Authorizer, Identity, KnownUsers, MASTERS, Review, Stored};
+pub use identity::{Admission, Attributes, Authorizer, Decision, Identity, MASTERS, Review, Stored};
 pub use route::{Delegate, RequestBody};
 pub use server::{ApiServer, Builder, InProcess};
 pub use status::Status;

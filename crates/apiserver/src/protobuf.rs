@@ -243,6 +243,10 @@ fn only(bytes: &[u8]) -> Result<&[u8], ProtobufError> {
 }
 
 fn time(bytes: &[u8], micro: bool) -> Result<Value, ProtobufError> {
+    // Go's zero time is no time, and is written as nothing at all.
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
     let (mut seconds, mut nanos) = (0, 0);
     each(bytes, |number, wire| {
         match number {
@@ -252,7 +256,6 @@ fn time(bytes: &[u8], micro: bool) -> Result<Value, ProtobufError> {
         }
         Ok(())
     })?;
-    // Go's zero time is no time.
     if seconds == -62_135_596_800 {
         return Ok(Value::Null);
     }

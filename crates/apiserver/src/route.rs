@@ -1,5 +1,6 @@
 //! From a request to whoever answers it.
 
+pub(crate) mod access;
 mod delegated;
 mod pages;
 
@@ -7,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::{Instant, timeout};
 use tower::Service as _;
 
 use crate::body::Body;
-use crate::identity::{Attributes, Identity};
+use crate::identity::Identity;
 use crate::impersonation;
 use crate::metrics::Labels;
 use crate::negotiate::{self, Encoding};
@@ -24,6 +25,7 @@ use crate::tokens::ISSUER;
 use crate::verbs::{self, Call, Warnings};
 use pages::{page, written};
 
+pub(crate) use access::not_allowed;
 pub(crate) use delegated::Delegated;
 pub use delegated::{Delegate, RequestBody};
 pub(crate) use pages::missing;
@@ -85,7 +87,10 @@ where
     let identity = impersonation::apply(server, identify(server, &request)?, request.headers())?;
     let path = request.uri().path().to_owned();
     if let Some(delegated) = delegate(server, &path) {
-        authorize(server, &identity, &path, request.method())?;
+        let Some(target) = Target::parse(&path) else { return Ok(missing()) };
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let verb = access::delegated_verb(request.method(), &target, &query);
+        access::resource(server, &identity, verb, &target, &query)?;
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         request.extensions_mut().insert(identity);
         let answered = delegated.service.clone().call(request);
@@ -97,7 +102,7 @@ where
     match Target::parse(&path) {
         Some(target) => resource(server, identity, target, request, labels).await,
         None => {
-            authorize(server, &identity, &path, request.method())?;
+            access::path(server, &identity, &path, request.method())?;
             Ok(page(server, &path, &request)?)
         }
     }
@@ -127,25 +132,6 @@ fn delegate<'a>(server: &'a Inner, path: &str) -> Option<&'a Delegated> {
     server.delegated.iter().find(|one| one.group == group && one.version == version && !rest.is_empty())
 }
 
-fn authorize(server: &Inner, who: &Identity, path: &str, method: &Method) -> Result<(), Status> {
-    let verb = method.as_str().to_lowercase();
-    let what = Attributes {
-        verb: &verb,
-        group: "",
-        version: "",
-        resource: "",
-        subresource: "",
-        namespace: "",
-        name: "",
-        path,
-    };
-    if server.authorizer.allows(who, what) {
-        return Ok(());
-    }
-    let message = format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", who.user);
-    Err(Status::new(StatusCode::FORBIDDEN, "Forbidden", message))
-}
-
 /// A request for objects.
 async fn resource<B>(
     server: &Arc<Inner>,
@@ -161,7 +147,7 @@ where
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let verb = verbs::verb(request.method(), &target, &query).ok_or_else(Status::method_not_allowed)?;
     let registry = server.registry.load_full();
-    check_access(server, &identity, verb, &target)?;
+    access::resource(server, &identity, verb, &target, &query)?;
     let found = registry.get(&target.group, &target.resource).cloned();
     let Some((resource, version)) =
         found.and_then(|found| Some((found.clone(), found.version(&target.version)?.clone())))
@@ -231,35 +217,6 @@ fn scope(target: &Target) -> &'static str {
         (None, Some(_)) => "namespace",
         (None, None) => "cluster",
     }
-}
-
-fn check_access(server: &Inner, who: &Identity, verb: &str, target: &Target) -> Result<(), Status> {
-    let text = |part: &Option<String>| part.clone().unwrap_or_default();
-    let (subresource, namespace, name) = (text(&target.subresource), text(&target.namespace), text(&target.name));
-    let what = Attributes {
-        verb,
-        group: &target.group,
-        version: &target.version,
-        resource: &target.resource,
-        subresource: &subresource,
-        namespace: &namespace,
-        name: &name,
-        path: "",
-    };
-    if server.authorizer.allows(who, what) {
-        return Ok(());
-    }
-    let full =
-        if subresource.is_empty() { target.resource.clone() } else { format!("{}/{subresource}", target.resource) };
-    let place = if namespace.is_empty() {
-        "at the cluster scope".to_owned()
-    } else {
-        format!("in the namespace \"{namespace}\"")
-    };
-    let problem =
-        format!("User \"{}\" cannot {verb} resource \"{full}\" in API group \"{}\" {place}", who.user, target.group);
-    let subject = crate::status::Subject { group: &target.group, resource: &target.resource, kind: "" };
-    Err(Status::forbidden(subject, &name, problem))
 }
 
 async fn read<B>(body: B) -> Result<Bytes, Status>

@@ -14,9 +14,10 @@ use tokio::sync::Semaphore;
 
 use crate::body::Body;
 use crate::clock::{Chance, Clock};
-use crate::identity::{Admission, Attributes, Authorizer, Identity, KnownUsers, Stored};
+use crate::identity::{Admission, Attributes, Authorizer, Decision, Identity, Stored};
 use crate::logs::PodLogs;
 use crate::metrics::Metrics;
+use crate::rbac::Rbac;
 use crate::registry::Registry;
 use crate::route::{self, BoxError, Delegated};
 use crate::signal::Signal;
@@ -35,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) authorizer: Box<dyn Authorizer>,
+    /// What the roles in the store grant, whoever decides.
+    pub(crate) rbac: Rbac,
     pub(crate) admission: Vec<Box<dyn Admission>>,
     /// Signs the tokens of service accounts, and knows them again.
     pub(crate) token_key: Key,
@@ -47,9 +50,14 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
+    /// Whether somebody may do something now, and why.
+    pub(crate) fn decide(&self, who: &Identity, what: Attributes<'_>) -> Decision {
+        self.authorizer.decide(who, what, Stored(&self.store.snapshot()))
+    }
+
     /// Whether somebody may do something now.
     pub(crate) fn allows(&self, who: &Identity, what: Attributes<'_>) -> bool {
-        self.authorizer.allows(who, what)
+        self.decide(who, what).allowed
     }
 
     /// Who shows a token to one of these audiences; none if it is not good, or not for them.
@@ -69,10 +77,11 @@ pub struct Builder {
     place: Place,
     clock: Clock,
     seed: Option<u64>,
-    authorizer: Box<dyn Authorizer>,
+    authorizer: Option<Box<dyn Authorizer>>,
     admission: Vec<Box<dyn Admission>>,
     delegated: Vec<Delegated>,
     logs: Option<Box<dyn PodLogs>>,
+    policy: bool,
 }
 
 impl ApiServer {
@@ -83,10 +92,11 @@ impl ApiServer {
             place,
             clock: Clock::system(),
             seed: None,
-            authorizer: Box::new(KnownUsers),
+            authorizer: None,
             admission: Vec::new(),
             delegated: Vec::new(),
             logs: None,
+            policy: true,
         }
     }
 
@@ -109,10 +119,10 @@ impl Builder {
         Self { seed: Some(seed), ..self }
     }
 
-    /// Decides otherwise who may do what.
+    /// Decides who may do what; without one, the roles and bindings in the store do.
     #[must_use]
     pub fn authorizer(self, authorizer: impl Authorizer + 'static) -> Self {
-        Self { authorizer: Box::new(authorizer), ..self }
+        Self { authorizer: Some(Box::new(authorizer)), ..self }
     }
 
     /// Adds to the admission chain.
@@ -141,12 +151,18 @@ impl Builder {
         Self { logs: Some(Box::new(logs)), ..self }
     }
 
+    /// Leaves out the default roles and bindings: for simulations, where everybody is in `system:masters`.
+    #[must_use]
+    pub fn without_policy(self) -> Self {
+        Self { policy: false, ..self }
+    }
+
     /// Opens the store and starts the server. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When the store cannot be opened or written.
     pub async fn start(self) -> Result<ApiServer, OpenError> {
-        let Self { place, clock, seed, authorizer, admission, delegated, logs } = self;
+        let Self { place, clock, seed, authorizer, admission, delegated, logs, policy } = self;
         let loaded = store::open(&place)?;
         let token_key = match &place {
             Place::Memory => certificates::new_token_key(),
@@ -157,13 +173,15 @@ impl Builder {
         let definitions = loaded.rows(DEFINITIONS).map(|row| (row.revision, &row.text));
         crds::refresh(&mut registry, definitions);
         let store = Store::start(loaded, |table| registry.fields(table))?;
+        let rbac = Rbac::default();
         let inner = Arc::new(Inner {
             store,
             registry: ArcSwap::from_pointee(registry),
             registry_changes: Signal::default(),
             clock,
             chance: Chance::new(seed),
-            authorizer,
+            authorizer: authorizer.unwrap_or_else(|| Box::new(rbac.clone())),
+            rbac,
             admission,
             token_key,
             delegated,
@@ -172,7 +190,7 @@ impl Builder {
             places: Semaphore::new(MOST_AT_ONCE),
             address: ArcSwap::from_pointee(String::new()),
         });
-        bootstrap::run(&inner).await?;
+        bootstrap::run(&inner, policy).await?;
         crds::orphans::remove(&inner).await.map_err(|error| OpenError::Write(error.to_string()))?;
         tokio::spawn(crds::run(Arc::downgrade(&inner)));
         tokio::spawn(expiry::run(Arc::downgrade(&inner)));

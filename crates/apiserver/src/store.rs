@@ -102,6 +102,21 @@ impl Snapshot {
         }
     }
 
+    /// Puts an object into its place; none takes away what is there.
+    #[cfg(test)]
+    pub(crate) fn set(&mut self, table: &str, key: Key, object: Option<&Value>) -> Result<(), serde_json::Error> {
+        self.revision += 1;
+        let objects = self.tables.entry(table.into()).or_default();
+        match object {
+            Some(object) => {
+                let object = Object { revision: self.revision, draft: Draft::new(object, &[])? };
+                objects.insert(key, Arc::new(object));
+            }
+            None => drop(objects.remove(&key)),
+        }
+        Ok(())
+    }
+
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&Table, usize)> {
         self.tables.iter().map(|(table, objects)| (table, objects.len()))
     }

@@ -5,6 +5,7 @@ pub(crate) mod crd;
 mod namespace;
 mod node;
 mod pod;
+mod rbac;
 mod secret;
 mod service_account;
 mod volume;
@@ -114,7 +115,10 @@ pub(crate) fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("" | "events.k8s.io", "events") => &Upserted,
         ("", "endpoints" | "limitranges") => &Upserted,
         ("coordination.k8s.io", "leases") => &Upserted,
-        ("rbac.authorization.k8s.io", _) => &Upserted,
+        ("rbac.authorization.k8s.io", "roles") => &rbac::Role,
+        ("rbac.authorization.k8s.io", "clusterroles") => &rbac::ClusterRole,
+        ("rbac.authorization.k8s.io", "rolebindings") => &rbac::RoleBinding,
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => &rbac::ClusterRoleBinding,
         ("apiextensions.k8s.io", "customresourcedefinitions") => &crd::Definition,
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") => &workload::Workload,
         ("", "replicationcontrollers") => &workload::ReplicationController,

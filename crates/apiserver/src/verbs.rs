@@ -24,6 +24,7 @@ use serde_json::Value;
 use crate::body::Body;
 use crate::identity::{Attributes, Identity, Review, Stored};
 use crate::negotiate::{Encoding, Representation, View};
+use crate::rbac;
 use crate::registry::{Resource, Version};
 use crate::render::Renderer;
 use crate::request::{Query, Target};
@@ -211,6 +212,15 @@ impl Call {
             one.admit(&review, new.as_deref_mut(), &mut self.warnings.list())?;
         }
         Ok(())
+    }
+
+    /// Refuses a role or binding that gives more than its writer has.
+    fn confirm_grant(&self, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        if self.resource.group != rbac::GROUP {
+            return Ok(());
+        }
+        let place = (self.resource.plural.as_str(), self.namespace(), self.name());
+        rbac::confirm(&self.server, &self.identity, place, old, new)
     }
 
     /// An answer with one object.

@@ -27,6 +27,8 @@ mod namespaces;
 mod patch;
 #[path = "api/pods.rs"]
 mod pods;
+#[path = "api/rbac.rs"]
+mod rbac;
 #[path = "api/removal.rs"]
 mod removal;
 #[path = "api/restart.rs"]

@@ -3,6 +3,7 @@
 //! Each controller has the shape observe, decide, act: `decide` is a pure function from what the caches hold and the time
 //! to a plan, and one short part carries the plan out. They run on any API server. Nothing here knows of virtual machines.
 
+pub mod cluster_role_aggregation;
 pub mod deployment;
 pub mod garbage;
 pub mod indexes;

@@ -9,6 +9,7 @@ use manager::descriptor::Descriptor;
 use manager::gates::Gate;
 use tokens::Signer;
 
+use crate::cluster_role_aggregation::{self, AggregationController};
 use crate::deployment::controller::{self as deployment, DeploymentController};
 use crate::garbage::{self, GarbageCollector};
 use crate::namespace::{self, NamespaceController};
@@ -97,6 +98,10 @@ pub const GATES: &[Gate] = &[];
 
 /// All controllers. Their accounts are those that Kubernetes gives rights to (`system:controller:*`).
 pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
+    Descriptor::new(cluster_role_aggregation::NAME, &["clusterrole-aggregation"], |context, _| {
+        let controller = AggregationController::new(context);
+        Ok(Started::new(async move { controller.run().await }))
+    }),
     Descriptor::new(deployment::NAME, &["deployment"], |context, settings| {
         let (controller, workers) = (DeploymentController::new(context), settings.deployment_workers);
         Ok(Started::new(async move { controller.run(workers).await }))

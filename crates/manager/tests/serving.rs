@@ -176,19 +176,21 @@ async fn a_certificate_of_a_client_tells_who_it_is() {
     assert!(refused.to_string().contains("alert"), "{refused}");
 }
 
-/// The embedded API server knows no tokens, and lets everyone who is known see everything.
+/// The embedded API server lets those see metrics who have a role for it.
 #[tokio::test]
 async fn the_embedded_server_reviews() {
     let folder = tempfile::tempdir().unwrap();
-    let (ca, clients) = authority(&[("someone", "team")]);
+    let (ca, clients) = authority(&[("someone", "system:monitoring"), ("someone", "team")]);
     fs::write(folder.path().join("ca.crt"), ca).unwrap();
     let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
     let client = Client::new(server.for_identity(Identity::admin()), "default");
     let shown = show(Some(client), Some(folder.path().join("ca.crt"))).await;
     assert_eq!(shown.get("/metrics", Proof::default()).await.0, 403);
     assert_eq!(shown.get("/metrics", token("any")).await.0, 401);
-    let proof = Proof { certificate: Some(&clients[0]), token: None };
-    assert_eq!(shown.get("/metrics", proof).await.0, 200);
+    for (pair, code) in clients.iter().zip([200, 403]) {
+        let proof = Proof { certificate: Some(pair), token: None };
+        assert_eq!(shown.get("/metrics", proof).await.0, code);
+    }
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ mod view;
 mod volumes;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -92,6 +92,8 @@ pub struct Settings {
     pub reserved_memory: u64,
     /// The node's addresses.
     pub addresses: Vec<IpAddr>,
+    /// Where pods reach the API server; without it they are not told.
+    pub api_server: Option<SocketAddr>,
     /// Further labels of the node.
     pub labels: BTreeMap<String, String>,
 }

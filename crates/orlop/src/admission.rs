@@ -226,11 +226,18 @@ mod tests {
             let answer = admin.create(path, &serde_json::to_value(crd).unwrap()).await;
             assert_eq!(answer.0, 201, "{}", answer.2);
         }
+        let users = json!({
+            "metadata": { "name": "users" },
+            "roleRef": { "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [{ "kind": "Group", "name": "users" }],
+        });
+        let answer = admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &users).await;
+        assert_eq!(answer.0, 201, "{}", answer.2);
         server
     }
 
     fn user(server: &ApiServer, name: &str) -> Client {
-        Client(kube::Client::new(server.for_identity(Identity::new(name, [])), "default"))
+        Client(kube::Client::new(server.for_identity(Identity::new(name, ["users".to_owned()])), "default"))
     }
 
     const INSTANCES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";

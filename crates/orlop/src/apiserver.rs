@@ -12,7 +12,7 @@ use manager::context::Chance;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admission::VirtualMachines;
-use crate::crds;
+use crate::{crds, roles};
 
 /// Serve the Kubernetes API from a folder on this machine.
 #[derive(clap::Args)]
@@ -66,6 +66,7 @@ async fn serve(
     let server = builder.start().await.context("open the store")?;
     if virtual_machines {
         crds::install(&server).await.context("define the kinds of virtual machines")?;
+        roles::install(&server).await.context("make the roles of their users")?;
     }
     let listening = Listening::on(listen, &data_dir, &server).await.context("serve the API")?;
     // Whoever started it waits for this line, or for the kubeconfig.

@@ -18,6 +18,7 @@ mod node;
 mod of_node;
 mod program;
 mod programs;
+mod roles;
 mod run;
 mod scheduler;
 mod shim;

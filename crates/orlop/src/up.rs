@@ -20,17 +20,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use apiserver::serve::Listening;
-use apiserver::{ApiServer, Place};
+use apiserver::serve::{Addresses, Listening};
+use apiserver::{ApiServer, Place, ServiceAccounts};
 use kube_controllers::scheduler::run::DEFAULT_SCHEDULER;
 use manager::context::Chance;
+use tokens::Key;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 use virt_controller::render::Launcher;
 
 use crate::admission::VirtualMachines;
 use crate::target::{Data, kubeconfig};
-use crate::{crds, scheduler};
+use crate::{crds, roles, scheduler};
 use control::Report;
 pub(crate) use node::{NetworkArguments, runtime};
 use parts::Parts;
@@ -97,13 +98,15 @@ async fn serve(arguments: Arguments, data: &Path, out: &mut impl Write) -> anyho
     let emulated = found.as_ref().is_none_or(node::Found::is_emulated);
     let admin = parts::client(&server, "orlop-up");
     defaults::install(&admin, emulated, ::node::provisioner::NAME).await.context("write the defaults")?;
-    let listening = Listening::on(listen, data, &server).await.context("serve the API")?;
+    let gateways = found.as_ref().map(node::Found::gateways).unwrap_or_default();
+    let addresses = Addresses { own: listen, further: gateways };
+    let listening = Listening::on(addresses, data, &server).await.context("serve the API")?;
     let address = listening.address();
     let facts = found.as_ref().map(node::Found::facts).unwrap_or_default();
     let mut parts = Parts::new(server.clone());
-    start_controllers(&mut parts, data);
+    start_controllers(&mut parts, data)?;
     match (found, hollow_nodes) {
-        (Some(found), _) => found.start(&mut parts),
+        (Some(found), _) => found.start(&mut parts, address.port()),
         (None, count) => node::start_hollow(&mut parts, count.unwrap_or(1)),
     }
     let pages = parts.pages();
@@ -150,20 +153,32 @@ async fn start_server(data: &Path) -> anyhow::Result<ApiServer> {
     let components = [CONTROLLER, HANDLER].map(str::to_owned);
     let admission = VirtualMachines::new(components, Chance::of_the_machine());
     let only = image::OnlyFor { image: MACHINE_IMAGE, user: CONTROLLER };
-    let builder =
-        ApiServer::builder(Place::Folder(data.to_owned())).admission(admission).admission(only).logs(logs.clone());
+    let accounts = ServiceAccounts::new(None);
+    let builder = ApiServer::builder(Place::Folder(data.to_owned()))
+        .admission(admission)
+        .admission(only)
+        .admission(accounts)
+        .logs(logs.clone());
     let server = builder.start().await.context("open the store")?;
     logs.watch_with(parts::client(&server, "orlop-logs"));
     crds::install(&server).await.context("define the kinds of virtual machines")?;
+    roles::install(&server).await.context("make the roles of their users")?;
     Ok(server)
 }
 
-fn start_controllers(parts: &mut Parts, data: &Path) {
-    let authority = std::fs::read_to_string(data.join("pki/ca.crt")).ok();
-    let settings = kube_controllers::table::Settings { root_ca: authority, ..Default::default() };
+fn start_controllers(parts: &mut Parts, data: &Path) -> anyhow::Result<()> {
+    let read =
+        |file: &str| std::fs::read_to_string(data.join("pki").join(file)).with_context(|| format!("read {file}"));
+    let key = Key::from_pem(&read("sa.key")?).context("sa.key")?;
+    let settings = kube_controllers::table::Settings {
+        root_ca: Some(read("ca.crt")?),
+        signer: Some(Arc::new(key)),
+        ..Default::default()
+    };
     parts.start("kube-controllers", "system:kube-controller-manager", kube_controllers::table::DESCRIPTORS, settings);
     parts.start("scheduler", "system:kube-scheduler", scheduler::DESCRIPTORS, DEFAULT_SCHEDULER.to_owned());
     let mut settings = virt_controller::table::Settings::new(Launcher::new(MACHINE_IMAGE));
     settings.image_volumes = Some(true);
     parts.start("virt-controller", CONTROLLER, virt_controller::table::DESCRIPTORS, settings);
+    Ok(())
 }

@@ -7,6 +7,8 @@ mod control_plane;
 mod crash;
 #[path = "apiserver/election.rs"]
 mod election;
+#[path = "apiserver/handler.rs"]
+mod handler;
 #[path = "apiserver/process.rs"]
 mod process;
 #[path = "apiserver/space.rs"]

@@ -194,5 +194,29 @@ fn drained(kubectl: &Kubectl<'_>) -> Result<()> {
 fn rights(kubectl: &Kubectl<'_>) -> Result<()> {
     ensure!(kubectl.ok(&["auth", "can-i", "create", "vm"])?.trim() == "yes");
     ensure!(kubectl.ok(&["auth", "can-i", "*", "*", "--all-namespaces"])?.trim() == "yes");
-    Ok(())
+    // A colleague who edits one namespace, by the role that Kubernetes has for that.
+    kubectl.ok(&["create", "rolebinding", "jane", "--clusterrole=edit", "--user=jane"])?;
+    let may = |arguments: &[&str]| {
+        let answer = kubectl.command(&[&["auth", "can-i", "--as=jane"], arguments].concat())?.output()?;
+        anyhow::Ok(String::from_utf8(answer.stdout)?.trim() == "yes")
+    };
+    ensure!(may(&["create", "vm"])?);
+    ensure!(!may(&["create", "vm", "-n", "kube-system"])? && !may(&["delete", "nodes"])?);
+    kubectl.ok(&["get", "vm", "--as=jane"])?;
+    let refused = kubectl.ok(&["get", "nodes", "--as=jane"]).unwrap_err().to_string();
+    ensure!(refused.contains("User \"jane\" cannot list resource \"nodes\""), "{refused}");
+    // A program outside of the machine's pods, with a token of its own.
+    kubectl.ok(&["create", "serviceaccount", "robot"])?;
+    let token = kubectl.ok(&["create", "token", "robot"])?;
+    let server = kubectl.ok(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"])?;
+    let robot = |arguments: &[&str]| {
+        let mut command = Command::new(e2e::peer("kubectl")?);
+        command.args(["--server", &server, "--insecure-skip-tls-verify", "--token", token.trim()]).args(arguments);
+        e2e::output(command.env("HOME", kubectl.0.data()).env_remove("KUBECONFIG"))
+    };
+    ensure!(robot(&["auth", "whoami"])?.contains("system:serviceaccount:default:robot"));
+    let refused = robot(&["get", "vm"]).unwrap_err().to_string();
+    ensure!(refused.contains("User \"system:serviceaccount:default:robot\" cannot list resource"), "{refused}");
+    kubectl.ok(&["create", "rolebinding", "robot", "--clusterrole=view", "--serviceaccount=default:robot"])?;
+    robot(&["get", "vm"]).map(drop)
 }

@@ -22,6 +22,8 @@ mod machine;
 mod networking;
 #[path = "up/operating.rs"]
 mod operating;
+#[path = "up/pods.rs"]
+mod pods;
 #[path = "up/storing.rs"]
 mod storing;
 #[path = "up/strategies.rs"]
@@ -37,7 +39,15 @@ fn main() -> std::process::ExitCode {
     let mut arguments = Arguments::from_args();
     // What is left over is looked for on the whole machine: two tests at once would see each other's.
     arguments.test_threads = Some(1);
-    let all = [operating::TESTS, strategies::TESTS, networking::TESTS, storing::TESTS, images::TESTS, killing::TESTS];
+    let all = [
+        operating::TESTS,
+        pods::TESTS,
+        strategies::TESTS,
+        networking::TESTS,
+        storing::TESTS,
+        images::TESTS,
+        killing::TESTS,
+    ];
     let trials = all.concat().into_iter().map(|(name, test)| Trial::test(name, move || run(test))).collect();
     let conclusion: Conclusion = libtest_mimic::run(&arguments, trials);
     conclusion.exit_code()

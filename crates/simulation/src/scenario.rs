@@ -25,7 +25,7 @@ const LATEST_REST: Duration = Duration::from_secs(45 * 60);
 pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Option<Violation>, SimulationError> {
     world.now();
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-    let server = ApiServer::builder(Place::Memory).clock(clock).seed(options.seed).start().await?;
+    let server = ApiServer::builder(Place::Memory).clock(clock).seed(options.seed).without_policy().start().await?;
     let client = wire::direct(&server);
     let witness = Witness::new(options.scene);
     let mut user = User::new(client.clone(), witness.clone(), options);

@@ -18,8 +18,8 @@ use crate::{peer, root};
 /// How often both are looked at until they are the same. Each look takes a fifth of a second or so.
 const LOOKS: usize = 60;
 /// The controllers that we have, so that no other of Kubernetes' takes part.
-const CONTROLLERS: &str = "--controllers=deployment-controller,garbage-collector-controller,namespace-controller,\
-    node-lifecycle-controller,pod-garbage-collector-controller,replicaset-controller,\
+const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,deployment-controller,garbage-collector-controller,\
+    namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,replicaset-controller,\
     root-ca-certificate-publisher-controller,serviceaccount-controller,serviceaccount-token-controller,\
     taint-eviction-controller";
 /// As the deviations know it.

@@ -106,6 +106,8 @@ impl Runner {
         if body.is_some() && !step.media().is_empty() {
             headers.push(("content-type", step.media().to_owned()));
         }
+        headers.extend(step.user.iter().map(|user| ("impersonate-user", self.fill(user))));
+        headers.extend(step.groups.iter().map(|group| ("impersonate-group", self.fill(group))));
         headers.extend(step.headers.iter().map(|(name, value)| (name.as_str(), self.fill(value))));
         let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let body = Bytes::from(body.unwrap_or_default());

@@ -40,6 +40,12 @@ pub struct Step {
     /// Headers beside those that every request has.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// Who asks, where it is not the administrator: the administrator, in the name of this user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The groups of that user.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
     /// The body's media type, JSON when not given. `merge`, `json` and `strategic` are the patches.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub media: Option<String>,

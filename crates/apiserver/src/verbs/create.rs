@@ -97,6 +97,7 @@ fn prepare(call: &mut Call, mut object: Value, options: WriteOptions) -> Result<
     resource.strategy.prepare_create(&mut object);
     resource.strategy.sign(&mut object, &call.identity);
     call.admit("create", None, Some(&mut object), options.dry_run)?;
+    call.confirm_grant(None, &object)?;
     let name = meta::text(&object, "name").to_owned();
     let errors = validate(call, &object);
     if !errors.is_empty() {

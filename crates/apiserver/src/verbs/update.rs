@@ -12,6 +12,7 @@ use crate::body::Body;
 use crate::meta;
 use crate::registry::Content;
 use crate::request::WriteOptions;
+use crate::route::access;
 use crate::status::{Status, Subject};
 use crate::store::{Draft, Expect, LARGEST_OBJECT, Object, Write, WriteError};
 
@@ -43,6 +44,8 @@ pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
             return Err(Status::conflict(call.resource.subject(), call.name(), problem));
         }
         check_revision(meta::text(&object, "resourceVersion"))?;
+        // Who may replace may not create for that alone.
+        access::resource(&call.server, &call.identity, "create", &call.target, &call.query)?;
         let mut object = object;
         if let Some(metadata) = meta::of(&mut object) {
             metadata.remove("resourceVersion");
@@ -188,6 +191,7 @@ fn prepare(call: &mut Call, old: &Value, mut new: Value, options: WriteOptions) 
     reset(call, old, &mut new, sub);
     resource.strategy.prepare_update(old, &mut new, sub);
     call.admit("update", Some(old), Some(&mut new), options.dry_run)?;
+    call.confirm_grant(Some(old), &new)?;
     // Where a pod runs is no wish of its owner.
     let bound = sub == Some("binding");
     if resource.generation && !bound && has_new_intent(call, old, &new) {

@@ -1,4 +1,4 @@
-use apiserver::{Admission, ApiServer, Attributes, Authorizer, Identity, Place, Review, Status};
+use apiserver::{Admission, ApiServer, Attributes, Authorizer, Decision, Identity, Place, Review, Status, Stored};
 use serde_json::{Value, json};
 
 use crate::support::{MAPS, Server, map, server};
@@ -7,10 +7,10 @@ use crate::support::{MAPS, Server, map, server};
 async fn nobody_sees_health_and_version_only() {
     let known = server().await;
     let nobody = Server { client: kube::Client::new(known.server.clone(), "default"), server: known.server.clone() };
-    for path in ["/healthz", "/readyz/store", "/version"] {
+    for path in ["/healthz", "/readyz", "/version"] {
         nobody.get(path).await.expect(200);
     }
-    for path in ["/api", "/metrics", "/openapi/v3", "/healthzz"] {
+    for path in ["/api", "/metrics", "/openapi/v3", "/healthzz", "/readyz/store"] {
         let refused = nobody.get(path).await.expect(403);
         assert_eq!(refused["message"], format!("forbidden: User \"system:anonymous\" cannot get path \"{path}\""));
     }
@@ -32,8 +32,9 @@ async fn one_can_ask_who_one_is_and_what_one_may() {
 struct ReadOnly;
 
 impl Authorizer for ReadOnly {
-    fn allows(&self, _who: &Identity, what: Attributes<'_>) -> bool {
-        matches!(what.verb, "get" | "list" | "watch")
+    fn decide(&self, _who: &Identity, what: Attributes<'_>, _stored: Stored<'_>) -> Decision {
+        let allowed = matches!(what.verb, "get" | "list" | "watch");
+        Decision { allowed, reason: String::new() }
     }
 }
 

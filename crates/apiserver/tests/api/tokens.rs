@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use apiserver::{ApiServer, Clock, Identity, Place};
+use apiserver::{ApiServer, Clock, Identity, Place, ServiceAccounts};
 use serde_json::{Value, json};
 
 use crate::support::{MAPS, Server, server};
@@ -181,4 +181,48 @@ async fn others_may_act_as_nobody() {
     let refused = jane.send(request.body(Vec::new()).unwrap()).await.expect(403);
     let expected = "serviceaccounts \"a\" is forbidden: User \"jane\" cannot impersonate resource \"serviceaccounts\" in API group \"\" in the namespace \"n\"";
     assert_eq!(refused["message"], expected);
+}
+
+fn pod(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    spec["containers"] = json!([{ "name": "c", "image": "i" }]);
+    json!({ "metadata": { "name": "p" }, "spec": spec })
+}
+
+#[tokio::test]
+async fn a_pod_gets_the_token_of_its_account_unless_somebody_refuses_it() {
+    let admission = ServiceAccounts::new(Some(1));
+    let server = Server::on(ApiServer::builder(Place::Memory).admission(admission).start().await.unwrap());
+    let refused = server.post(PODS, &pod(&json!({}))).await.expect(403);
+    let expected = "pods \"p\" is forbidden: error looking up service account default/default: serviceaccount \"default\" not found";
+    assert_eq!(refused["message"], expected);
+    // Nothing of the account is needed.
+    let dry = format!("{PODS}?dryRun=All");
+    server.post(&dry, &pod(&json!({ "automountServiceAccountToken": false }))).await.expect(201);
+    let secrets = json!([{ "name": "registry" }]);
+    server.post(ACCOUNTS, &json!({ "metadata": { "name": "default" }, "imagePullSecrets": secrets })).await.expect(201);
+    let quiet = json!({ "metadata": { "name": "quiet" }, "automountServiceAccountToken": false });
+    server.post(ACCOUNTS, &quiet).await.expect(201);
+    let made = server.post(&dry, &pod(&json!({}))).await.expect(201);
+    let spec = &made["spec"];
+    assert_eq!((&spec["serviceAccountName"], &spec["serviceAccount"]), (&json!("default"), &json!("default")));
+    assert_eq!(spec["imagePullSecrets"], secrets);
+    let mount = &spec["containers"][0]["volumeMounts"][0];
+    assert_eq!(mount["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount");
+    assert_eq!((&mount["name"], &mount["readOnly"]), (&spec["volumes"][0]["name"], &json!(true)));
+    assert_eq!(spec["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"]["path"], "token");
+    for refusing in [json!({ "automountServiceAccountToken": false }), json!({ "serviceAccountName": "quiet" })] {
+        let made = server.post(&dry, &pod(&refusing)).await.expect(201);
+        assert_eq!(made["spec"]["volumes"], Value::Null, "{refusing}");
+    }
+    let wanting = json!({ "serviceAccountName": "quiet", "automountServiceAccountToken": true });
+    assert!(server.post(&dry, &pod(&wanting)).await.expect(201)["spec"]["volumes"][0].is_object());
+    let absent = json!({ "serviceAccountName": "absent", "automountServiceAccountToken": false });
+    server.post(&dry, &pod(&absent)).await.expect(403);
+    // One that has a mount there has a reason.
+    let mut own = pod(&json!({ "volumes": [{ "name": "own", "emptyDir": {} }] }));
+    own["spec"]["containers"][0]["volumeMounts"] =
+        json!([{ "name": "own", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount" }]);
+    let made = server.post(&dry, &own).await.expect(201);
+    assert_eq!(made["spec"]["volumes"].as_array().unwrap().len(), 1);
 }

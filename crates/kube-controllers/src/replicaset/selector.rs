@@ -51,7 +51,8 @@ impl<'a> Selector<'a> {
         if selector.matches(template) { Ok(selector) } else { Err(SelectorError::MissesTemplate) }
     }
 
-    fn read(from: &'a LabelSelector) -> Result<Self, SelectorError> {
+    /// Reads a selector that matches something, but not everything.
+    pub(crate) fn read(from: &'a LabelSelector) -> Result<Self, SelectorError> {
         let mut expressions = Vec::new();
         for (index, requirement) in from.match_expressions.iter().flatten().enumerate() {
             let operator = match requirement.operator.as_str() {

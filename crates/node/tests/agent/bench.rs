@@ -107,6 +107,7 @@ impl Bench {
             resolv_conf: "/etc/resolv.conf".into(),
             reserved_memory: 0,
             addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+            api_server: None,
             labels: [("orlop.dev/test".to_owned(), "true".to_owned())].into(),
         }
     }

@@ -124,6 +124,7 @@ impl Real {
                 resolv_conf: "/etc/resolv.conf".into(),
                 reserved_memory: 0,
                 addresses: vec!["10.88.0.1".parse().unwrap()],
+                api_server: None,
                 labels: std::collections::BTreeMap::new(),
             },
         );

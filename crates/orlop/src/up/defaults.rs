@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use api::kubevirt::KubeVirt;
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -17,6 +17,9 @@ const NAMESPACE: &str = "kubevirt";
 pub(crate) async fn install(client: &Client, emulated: bool, provisioner: &str) -> anyhow::Result<()> {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
     create::<Namespace>(Api::all(client.clone()), namespace).await?;
+    // Its controller makes one, too; whoever is faster than that is not refused.
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } });
+    create::<ServiceAccount>(Api::namespaced(client.clone(), "default"), account).await?;
     create::<StorageClass>(
         Api::all(client.clone()),
         json!({

@@ -1,7 +1,7 @@
 //! The node of `orlop up`: what it is found to have, and its parts.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -173,6 +173,11 @@ const VIRT_HANDLER: &[Descriptor<virt_handler::Settings>] =
     })];
 
 impl Found {
+    /// The addresses of the pods' bridge.
+    pub(super) fn gateways(&self) -> Vec<IpAddr> {
+        self.network.gateways()
+    }
+
     /// Whether guests are emulated.
     pub(super) fn is_emulated(&self) -> bool {
         self.accelerator == Accelerator::Tcg
@@ -190,9 +195,10 @@ impl Found {
     }
 
     /// Starts the node's parts.
-    pub(super) fn start(self, parts: &mut Parts) {
+    pub(super) fn start(self, parts: &mut Parts, api_port: u16) {
         let Self { name, data, program, qemu, runtime, network, images, registries, resolv_conf, .. } = self;
         let addresses = network.gateways();
+        let api_server = addresses.first().map(|gateway| SocketAddr::new(*gateway, api_port));
         let agent = node::agent::Settings {
             node: name.clone(),
             root: places::kubelet(&data),
@@ -209,6 +215,7 @@ impl Found {
             resolv_conf,
             reserved_memory: RESERVED_MEMORY,
             addresses,
+            api_server,
             labels: BTreeMap::new(),
         };
         parts.start("node", &format!("system:node:{name}"), NODE, Settings { agent, volumes: places::volumes(&data) });

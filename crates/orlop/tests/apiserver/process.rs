@@ -24,8 +24,13 @@ pub(crate) struct Process {
 impl Process {
     /// Starts it on a folder, and waits until it serves.
     pub(crate) async fn start(folder: &Path) -> Self {
+        Self::start_with(folder, &[]).await
+    }
+
+    /// The same with further flags.
+    pub(crate) async fn start_with(folder: &Path, flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
-        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder);
+        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder).args(flags);
         Self::spawn(command, |_| folder.join("kubeconfig")).await
     }
 

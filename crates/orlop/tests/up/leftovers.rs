@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
+use super::machine::command_line;
+
 /// Processes are gone a moment after they were ended: their parent must have seen it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -53,6 +55,38 @@ impl Leftovers {
         }
     }
 
+    /// Ends at once all that runs for a folder, and removes what is there now and was not before, but for files: as a machine
+    /// does that loses power.
+    pub(crate) fn cut_power(&self, data: &Path) -> Result<()> {
+        let run =
+            |program: &str, words: &[&str]| e2e::output(std::process::Command::new(program).args(words)).map(drop);
+        let running = of_folder(data);
+        // One that has gone meanwhile is as good as killed.
+        let pids: Vec<String> = running.iter().map(u32::to_string).collect();
+        let _ = run("kill", &[&["-KILL"], &pids.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat());
+        while pids.iter().any(|pid| !is_dead(pid)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let mounts: Vec<&str> = table.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+        for mount in mounts.into_iter().rev().filter(|mount| !self.mounts.contains(*mount)) {
+            run("umount", &["--lazy", mount])?;
+        }
+        for link in names("/sys/class/net").difference(&self.links) {
+            // The other end of a pair may have taken it along.
+            let _ = run("ip", &["link", "delete", link]);
+        }
+        let tables = e2e::output(std::process::Command::new("nft").args(["list", "tables"]))?;
+        for table in tables.lines().filter(|line| !self.rules.contains(&format!("{line} {{"))) {
+            let words: Vec<&str> = table.split_whitespace().collect();
+            run("nft", &[&["delete"], &words[..]].concat())?;
+        }
+        for group in cgroups().difference(&self.cgroups) {
+            run("find", &[group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"])?;
+        }
+        Ok(())
+    }
+
     fn more(&self, now: &Self) -> Vec<String> {
         let kinds = [
             ("process", &self.processes, &now.processes),
@@ -83,6 +117,27 @@ fn processes() -> BTreeSet<String> {
         }
     }
     found
+}
+
+/// Processes that name a folder, and all that they started.
+fn of_folder(data: &Path) -> BTreeSet<u32> {
+    let numbers = || names("/proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
+    let data = data.display().to_string();
+    let mut found: BTreeSet<u32> = numbers().filter(|pid| command_line(*pid).contains(&data)).collect();
+    loop {
+        let known = found.len();
+        found.extend(
+            numbers().filter(|pid| parent(*pid).is_some_and(|parent| found.contains(&parent))).collect::<Vec<_>>(),
+        );
+        if found.len() == known {
+            return found;
+        }
+    }
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 /// Ended, and only not yet buried by the machine's first process.

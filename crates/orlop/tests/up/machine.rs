@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::wait::{Condition, await_condition};
@@ -31,6 +32,8 @@ pub(crate) struct Machine {
     folder: TempDir,
     process: Option<Child>,
     flags: Vec<String>,
+    /// A file with the id of this boot, if it is not the machine's own.
+    boot_id: Option<PathBuf>,
     pub(crate) runtime: Runtime,
     client: Option<Client>,
 }
@@ -47,7 +50,7 @@ impl Machine {
         let folder = tempfile::Builder::new().prefix("orlop-up-in-a-folder-with-a-long-name-").tempdir()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut machine = Self { folder, process: None, flags, runtime, client: None };
+        let mut machine = Self { folder, process: None, flags, boot_id: None, runtime, client: None };
         machine.start()?;
         Ok(machine)
     }
@@ -73,7 +76,11 @@ impl Machine {
     pub(crate) fn start(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.folder.path().join("log"))?;
         let mut process = self
-            .orlop(&["up", "--listen", "127.0.0.1:0", "--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24"])
+            .up_command()
+            .arg("up")
+            .arg("--data-dir")
+            .arg(self.data())
+            .args(["--listen", "127.0.0.1:0", "--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24"])
             .args(["--pod-cidr6", "fd99::/64", "--node-name", "here", "--log-level", "info"])
             .args(&self.flags)
             .stdin(Stdio::null())
@@ -97,6 +104,27 @@ impl Machine {
         Ok(())
     }
 
+    /// The program, in this boot of the machine: the kernel tells boots apart by an id.
+    fn up_command(&self) -> Command {
+        let program = env!("CARGO_BIN_EXE_orlop");
+        let Some(boot_id) = &self.boot_id else { return Command::new(program) };
+        let mut command = Command::new("unshare");
+        let enter = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
+        command.args(["--mount", "sh", "-c", enter]).arg(boot_id).arg(program);
+        command
+    }
+
+    /// Starts the machine anew, but not `orlop up`. `cut_power` ends all that runs for a folder.
+    pub(crate) fn reboot(&mut self, cut_power: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let mut process = self.process.take().context("orlop up does not run")?;
+        cut_power(&self.data())?;
+        process.wait()?;
+        let boot_id = self.folder.path().join("boot_id");
+        std::fs::write(&boot_id, "00000000-0000-4000-8000-000000000000\n")?;
+        self.boot_id = Some(boot_id);
+        Ok(())
+    }
+
     /// What it wrote to its log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
@@ -113,6 +141,15 @@ impl Machine {
         process.kill()?;
         let status = process.wait()?;
         ensure!(status.signal() == Some(9), "orlop up ended with {status}\n{}", self.log());
+        Ok(())
+    }
+
+    /// Asks `orlop up` to end, as an init system does.
+    pub(crate) fn terminate(&mut self) -> Result<()> {
+        let mut process = self.process.take().context("orlop up does not run")?;
+        e2e::output(Command::new("kill").arg(process.id().to_string()))?;
+        let status = process.wait()?;
+        ensure!(status.success(), "orlop up ended with {status}\n{}", self.log());
         Ok(())
     }
 
@@ -234,6 +271,18 @@ impl Machine {
             ]))
         });
         told.collect()
+    }
+
+    /// Waits until the node takes pods.
+    pub(crate) fn ready(&self) -> Result<()> {
+        let ready = |node: Option<&Node>| {
+            let conditions = node.and_then(|node| node.status.as_ref()?.conditions.as_ref());
+            conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+        };
+        let waiting = await_condition(Api::<Node>::all(self.client()), "here", ready);
+        let waited = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, waiting).await });
+        waited.with_context(|| format!("the node is not ready\n{}", self.log()))??;
+        Ok(())
     }
 
     /// Waits until an instance is in a phase, and is not another one than `not`.

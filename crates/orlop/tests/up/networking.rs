@@ -52,9 +52,11 @@ fn guests_reach_others_and_are_reached() -> Result<()> {
         "cloudInitNoCloud",
         json!({ "userData": "#!/bin/true", "networkData": NETWORK_DATA }),
     )?;
+    template(&mut open)["readinessProbe"] = json!({ "httpGet": { "port": 8080, "path": "/page" }, "periodSeconds": 1 });
     machine.create::<VirtualMachine>(open)?;
     let mut listed = linux("listed", "Always")?;
     template(&mut listed)["domain"]["devices"]["interfaces"][0]["ports"] = json!([{ "port": 22 }]);
+    template(&mut listed)["readinessProbe"] = json!({ "tcpSocket": { "port": 22 }, "periodSeconds": 1 });
     machine.create::<VirtualMachine>(listed)?;
 
     let open = machine.phase("open", Phase::Running, None)?;
@@ -63,7 +65,11 @@ fn guests_reach_others_and_are_reached() -> Result<()> {
     let pod = addresses(&open)?;
     reaches(&mut terminal, &pod, port)?;
     names(&mut terminal, &pod, port)?;
+    ensure!(!is_ready(machine.get::<VirtualMachine>("open")?.as_ref()), "its probe has nobody to ask");
     serve(&mut terminal)?;
+    for vm in ["open", "listed"] {
+        machine.wait::<VirtualMachine>(vm, "ready by its probe", is_ready)?;
+    }
     for address in &pod {
         ensure!(fetch((*address, 8080).into())?.ends_with("from the guest\n"), "{address} serves something else");
         ensure!(greeting((*address, 22).into())?.starts_with("SSH-2.0-"), "{address} has no SSH");
@@ -80,6 +86,10 @@ fn guests_reach_others_and_are_reached() -> Result<()> {
     ensure!(other.run(&format!("wget -q -O - http://{}:8080/page", pod[0]))? == "from the guest");
 
     stays(&machine, terminal, &open, port)
+}
+
+fn is_ready(vm: Option<&VirtualMachine>) -> bool {
+    vm.is_some_and(|vm| vm.status.as_ref().is_some_and(|status| status.ready == Some(true)))
 }
 
 /// The pod's addresses: the guest's, to everybody else.

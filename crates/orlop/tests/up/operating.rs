@@ -6,23 +6,33 @@ use anyhow::{Context as _, Result, ensure};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt as _;
+use serde_json::json;
 
 use super::Test;
-use super::guests::{Terminal, bare, linux};
+use super::guests::{Terminal, add_volume, bare, linux};
+use super::leftovers::Leftovers;
 use super::machine::{Machine, qemus};
+use super::storing::claim;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_second_start_names_the_first", a_second_start_names_the_first),
     ("only_the_owner_reaches_it", only_the_owner_reaches_it),
     ("verbs_start_stop_and_restart_a_vm", verbs_start_stop_and_restart_a_vm),
-    ("a_killed_up_leaves_its_vms_and_the_next_finds_them", a_killed_up_leaves_its_vms_and_the_next_finds_them),
+    (
+        "a_killed_or_stopped_up_leaves_its_vms_and_the_next_finds_them",
+        a_killed_or_stopped_up_leaves_its_vms_and_the_next_finds_them,
+    ),
+    ("a_machine_that_loses_power_brings_its_vms_back", a_machine_that_loses_power_brings_its_vms_back),
     ("down_powers_guests_off_and_up_brings_them_back", down_powers_guests_off_and_up_brings_them_back),
 ];
 
 fn a_second_start_names_the_first() -> Result<()> {
     let machine = Machine::up()?;
+    machine.ready()?;
     let status = e2e::output(&mut machine.orlop(&["status"]))?;
+    ensure!(status.contains("nodes\n  here              ready\n"), "{status}");
     for part in ["apiserver", "kube-controllers", "node", "scheduler", "virt-controller", "virt-handler"] {
         let line = status
             .lines()
@@ -40,7 +50,11 @@ fn only_the_owner_reaches_it() -> Result<()> {
     let mode = std::fs::metadata(machine.kubeconfig())?.permissions().mode();
     ensure!(mode & 0o777 == 0o600, "{mode:o}");
     let listening = listeners(machine.pid())?;
-    ensure!(listening.len() == 1 && listening.iter().all(|address| address.starts_with("127.0.0.1:")), "{listening:?}");
+    // Itself, and pods with tokens.
+    for reached in ["127.0.0.1:", "10.199.0.1:", "[fd99::1]:"] {
+        ensure!(listening.iter().filter(|address| address.starts_with(reached)).count() == 1, "{listening:?}");
+    }
+    ensure!(listening.len() == 3, "{listening:?}");
     machine.down()?;
     let said = e2e::output(&mut machine.orlop(&["status"])).unwrap_err().to_string();
     ensure!(said.contains("does not run here"), "{said}");
@@ -90,7 +104,7 @@ fn verbs_start_stop_and_restart_a_vm() -> Result<()> {
     machine.gone::<VirtualMachine>("v")
 }
 
-fn a_killed_up_leaves_its_vms_and_the_next_finds_them() -> Result<()> {
+fn a_killed_or_stopped_up_leaves_its_vms_and_the_next_finds_them() -> Result<()> {
     let mut machine = Machine::up()?;
     machine.create::<VirtualMachine>(linux("v", "Always")?)?;
     let before = machine.phase("v", Phase::Running, None)?;
@@ -104,6 +118,12 @@ fn a_killed_up_leaves_its_vms_and_the_next_finds_them() -> Result<()> {
     let after = machine.phase("v", Phase::Running, None)?;
     ensure!(before.uid() == after.uid() && qemus("v") == qemu, "another guest runs");
     ensure!(terminal.run("cat /tmp/mark")? == "before");
+    machine.status("v", "Running")?;
+    // So does one that is asked to end, as systemd does it.
+    machine.terminate()?;
+    ensure!(terminal.run("cat /tmp/mark")? == "before" && qemus("v") == qemu);
+    machine.start()?;
+    ensure!(machine.phase("v", Phase::Running, None)?.uid() == before.uid() && qemus("v") == qemu);
     drop(terminal);
     machine.status("v", "Running")?;
     e2e::output(&mut machine.orlop(&["stop", "v"]))?;
@@ -136,5 +156,38 @@ fn down_powers_guests_off_and_up_brings_them_back() -> Result<()> {
     machine.phase("linux", Phase::Running, linux.metadata.uid.as_deref())?;
     ensure!(qemus("once").is_empty() && qemus("halted").is_empty());
     ensure!(qemus("always").len() == 1 && qemus("linux").len() == 1);
+    Ok(())
+}
+
+fn a_machine_that_loses_power_brings_its_vms_back() -> Result<()> {
+    let idle = Leftovers::look()?;
+    let mut machine = Machine::up()?;
+    machine.create::<PersistentVolumeClaim>(claim("data", "64Mi"))?;
+    let mut vm = linux("always", "Always")?;
+    add_volume(&mut vm, "data", "persistentVolumeClaim", json!({ "claimName": "data" }))?;
+    machine.create::<VirtualMachine>(vm)?;
+    for (name, strategy) in [("rerun", "RerunOnFailure"), ("once", "Once"), ("manual", "Manual"), ("halted", "Halted")]
+    {
+        machine.create::<VirtualMachine>(bare(name, strategy))?;
+    }
+    machine.status("manual", "Stopped")?;
+    e2e::output(&mut machine.orlop(&["start", "manual"]))?;
+    let running = ["always", "rerun", "once", "manual"];
+    let before: Vec<_> = running.iter().map(|name| machine.phase(name, Phase::Running, None)).collect::<Result<_>>()?;
+    let mut terminal = Terminal::log_in(&machine, "always")?;
+    terminal.run("echo on-the-disk | dd of=/dev/vda conv=fsync 2> /dev/null")?;
+    machine.reboot(|data| idle.cut_power(data))?;
+    drop(terminal);
+    ensure!(running.iter().all(|name| qemus(name).is_empty()));
+    machine.start()?;
+    for (name, old) in running.iter().zip(&before).take(2) {
+        machine.phase(name, Phase::Running, old.metadata.uid.as_deref())?;
+        ensure!(qemus(name).len() == 1, "{name}");
+    }
+    machine.phase("once", Phase::Failed, None)?;
+    machine.status("manual", "Stopped")?;
+    ensure!(["once", "manual", "halted"].iter().all(|name| qemus(name).is_empty()));
+    let mut terminal = Terminal::log_in(&machine, "always")?;
+    ensure!(terminal.run("head -c 11 /dev/vda")? == "on-the-disk");
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A container's own variables.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Secret};
 
@@ -29,13 +30,21 @@ pub(in crate::agent) fn references(container: &Container) -> (BTreeSet<String>, 
     (maps, secrets)
 }
 
+/// How programs in a pod find the API. What the pod itself says comes later, and counts more.
+fn of_api_server(address: SocketAddr) -> impl Iterator<Item = (String, String)> {
+    let (host, port) = (address.ip().to_string(), address.port().to_string());
+    [("HOST", host), ("PORT", port.clone()), ("PORT_HTTPS", port)]
+        .map(|(what, value)| (format!("KUBERNETES_SERVICE_{what}"), value))
+        .into_iter()
+}
+
 /// Its variables, in order: whole maps first, then one by one, later ones over earlier ones.
 pub(in crate::agent) fn environment(
     container: &Container,
     sources: &Sources,
     facts: &Facts<'_>,
 ) -> Result<Vec<(String, String)>, MakeError> {
-    let mut env: Vec<(String, String)> = Vec::new();
+    let mut env: Vec<(String, String)> = facts.api_server.into_iter().flat_map(of_api_server).collect();
     for from in container.env_from.iter().flatten() {
         let prefix = from.prefix.as_deref().unwrap_or_default();
         if let Some(map) = &from.config_map_ref {

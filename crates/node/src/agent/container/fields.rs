@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use api::quantity::Amount;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
@@ -16,6 +16,8 @@ pub(in crate::agent) struct Facts<'a> {
     pub(in crate::agent) node_addresses: &'a [IpAddr],
     /// What a container without a limit is limited by.
     pub(in crate::agent) allocatable: &'a BTreeMap<String, Amount>,
+    /// Where pods reach the API.
+    pub(in crate::agent) api_server: Option<SocketAddr>,
 }
 
 /// The value of a field; none if there is no such field.

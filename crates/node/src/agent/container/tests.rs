@@ -33,7 +33,7 @@ fn pod(container: &Value, more: &Value) -> Pod {
 
 fn made(pod: &Pod, source: Source<'_>) -> Result<spec::Container, MakeError> {
     let spec = pod.spec.as_ref().unwrap();
-    let facts = Facts { pod, addresses: &[], node_addresses: &[], allocatable: &BTreeMap::new() };
+    let facts = Facts { pod, addresses: &[], node_addresses: &[], allocatable: &BTreeMap::new(), api_server: None };
     let env = environment(&spec.containers[0], &Sources::default(), &facts)?;
     make(Making {
         pod,
@@ -64,6 +64,16 @@ fn command_and_arguments_stand_in_for_the_images() {
         let made = made(&pod(&container, &json!({})), Source::Image(&held)).unwrap();
         assert_eq!(made.args, list(expected));
     }
+}
+
+#[test]
+fn a_pod_is_told_where_the_api_is_unless_it_knows_better() {
+    let pod = pod(&json!({ "name": "c", "env": [{ "name": "KUBERNETES_SERVICE_PORT", "value": "1" }] }), &json!({}));
+    let api_server = Some("[fd00::1]:6443".parse().unwrap());
+    let facts = Facts { pod: &pod, addresses: &[], node_addresses: &[], allocatable: &BTreeMap::new(), api_server };
+    let env = environment(&pod.spec.as_ref().unwrap().containers[0], &Sources::default(), &facts).unwrap();
+    let expected = [("HOST", "fd00::1"), ("PORT", "1"), ("PORT_HTTPS", "6443")];
+    assert_eq!(env, expected.map(|(what, value)| (format!("KUBERNETES_SERVICE_{what}"), value.to_owned())));
 }
 
 #[test]

@@ -13,6 +13,8 @@ const PODS: i64 = 500;
 const LOW_MEMORY: u64 = 100 << 20;
 /// Below this share of the disk, in percent, there is pressure.
 const LOW_DISK: u64 = 10;
+/// However large the disk is, this many free bytes are enough.
+const ENOUGH_DISK: u64 = 5 << 30;
 /// Above this share of possible processes, in percent, there is pressure.
 const MANY_PROCESSES: u64 = 90;
 
@@ -75,12 +77,17 @@ impl Machine {
         let most = number("/proc/sys/kernel/pid_max");
         Pressure {
             memory: available.is_some_and(|available| available < LOW_MEMORY),
-            disk: room(root).is_some_and(|(total, free)| free.saturating_mul(100) < total.saturating_mul(LOW_DISK)),
+            disk: room(root).is_some_and(|(total, free)| is_short(total, free)),
             processes: processes
                 .zip(most)
                 .is_some_and(|(count, most)| count.saturating_mul(100) > most.saturating_mul(MANY_PROCESSES)),
         }
     }
+}
+
+/// A kubelet wants a tenth of any disk; of a large one that is more than a machine needs to stay well.
+fn is_short(total: u64, free: u64) -> bool {
+    free < (total / 100).saturating_mul(LOW_DISK).min(ENOUGH_DISK)
 }
 
 /// All bytes of the file system, and those that are free for everybody.
@@ -116,6 +123,13 @@ mod tests {
         assert!(machine.memory > 1 << 20 && !machine.boot_id.is_empty() && !machine.kernel.is_empty());
         assert!(machine.allocatable["memory"] < machine.capacity["memory"]);
         assert!(!machine.capacity["ephemeral-storage"].is_zero());
+    }
+
+    #[test]
+    fn a_disk_is_short_of_a_tenth_or_of_what_is_enough_for_any() {
+        const GB: u64 = 1 << 30;
+        assert!(is_short(20 * GB, GB) && !is_short(20 * GB, 3 * GB));
+        assert!(is_short(4000 * GB, 4 * GB) && !is_short(4000 * GB, 6 * GB));
     }
 
     #[test]

@@ -87,6 +87,7 @@ fn conditions(described: &Described<'_>) -> Vec<Value> {
         let message = if is { format!("{what} is short") } else { format!("there is enough {what}") };
         condition(kind, is, if is { yes } else { no }, &message)
     };
+    let disk = format!("disk space at {}", described.settings.root.display());
     vec![
         short(
             "MemoryPressure",
@@ -95,7 +96,7 @@ fn conditions(described: &Described<'_>) -> Vec<Value> {
             "KubeletHasSufficientMemory",
             "memory",
         ),
-        short("DiskPressure", pressure.disk, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "disk space"),
+        short("DiskPressure", pressure.disk, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", &disk),
         short(
             "PIDPressure",
             pressure.processes,

@@ -25,7 +25,8 @@ impl Worker<'_> {
         let node = self.shared.place.addresses.as_slice();
         let own = record.addresses.as_deref().unwrap_or_default();
         let addresses = if host { node } else { own };
-        Facts { pod, addresses, node_addresses: node, allocatable: &self.shared.machine.allocatable }
+        let api_server = self.shared.settings.api_server;
+        Facts { pod, addresses, node_addresses: node, allocatable: &self.shared.machine.allocatable, api_server }
     }
 
     pub(super) async fn prepare_volumes(&self, entry: &mut Entry) -> Result<(), VolumeError> {

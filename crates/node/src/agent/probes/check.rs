@@ -23,14 +23,23 @@ pub(super) async fn check(subject: &Subject, probe: &Probe, patience: Duration) 
     if let Some(exec) = &probe.exec {
         return command(subject, exec.command.as_deref().unwrap_or_default(), patience).await;
     }
+    over_network(&subject.container, subject.address, probe, patience).await
+}
+
+async fn over_network(
+    container: &Container,
+    address: Option<IpAddr>,
+    probe: &Probe,
+    patience: Duration,
+) -> Result<(), String> {
     let late = || format!("no answer within {} s", patience.as_secs());
     if let Some(get) = &probe.http_get {
-        let url = url(&subject.container, get, subject.address)?;
+        let url = url(container, get, address)?;
         return timeout(patience, request(get, &url, patience)).await.unwrap_or_else(|_| Err(late()));
     }
     if let Some(tcp) = &probe.tcp_socket {
-        let port = port(&subject.container, &tcp.port)?;
-        let host = host(tcp.host.as_deref(), subject.address)?;
+        let port = port(container, &tcp.port)?;
+        let host = host(tcp.host.as_deref(), address)?;
         let connected = timeout(patience, TcpStream::connect((host.as_str(), port))).await;
         return connected.map_err(|_| late())?.map(drop).map_err(|error| format!("dial tcp {host}:{port}: {error}"));
     }
@@ -165,5 +174,62 @@ mod tests {
         assert!(of(json!({ "port": "absent" }), "10.0.0.1").is_err());
         assert!(of(json!({ "port": 70000 }), "10.0.0.1").is_err());
         assert!(of(json!({ "port": 1 }), "").is_err());
+    }
+
+    /// Somebody who answers every request with a status, or with nothing; tells what was asked.
+    async fn answering(status: Option<&'static str>) -> (u16, tokio::sync::mpsc::UnboundedReceiver<String>) {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            let mut silent = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut asked = vec![0; 1024];
+                let length = stream.read(&mut asked).await.unwrap();
+                tell.send(String::from_utf8_lossy(&asked[..length]).into_owned()).unwrap();
+                match status {
+                    Some(status) => {
+                        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nlocation: /no\r\n\r\n");
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                    None => silent.push(stream),
+                }
+            }
+        });
+        (port, told)
+    }
+
+    async fn ask(probe: serde_json::Value) -> Result<(), String> {
+        let (probe, address) = (serde_json::from_value(probe).unwrap(), "127.0.0.1".parse().ok());
+        over_network(&container(), address, &probe, Duration::from_secs(1)).await
+    }
+
+    #[tokio::test]
+    async fn a_request_passes_by_its_status_and_carries_its_headers() {
+        for (status, passes) in [("200 OK", true), ("302 Found", true), ("404 Not Found", false), ("503 No", false)] {
+            let (port, mut told) = answering(Some(status)).await;
+            let header = json!({ "name": "X-Who", "value": "probe" });
+            let asked = ask(json!({ "httpGet": { "port": port, "path": "/p?q=1", "httpHeaders": [header] } })).await;
+            assert_eq!(asked.is_ok(), passes, "{status}: {asked:?}");
+            let told = told.recv().await.unwrap().to_lowercase();
+            assert!(told.starts_with("get /p?q=1 http/1.1") && told.contains("x-who: probe"), "{told}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_does_not_answer_in_time_fails() {
+        let (port, _told) = answering(None).await;
+        assert!(ask(json!({ "httpGet": { "port": port } })).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_connection_passes_when_somebody_takes_it() {
+        let (port, _told) = answering(None).await;
+        assert_eq!(ask(json!({ "tcpSocket": { "port": port } })).await, Ok(()));
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let refused = ask(json!({ "tcpSocket": { "port": free } })).await.unwrap_err();
+        assert!(refused.starts_with(&format!("dial tcp 127.0.0.1:{free}: ")), "{refused}");
     }
 }
