@@ -158,7 +158,7 @@ fn start_server(folder: &Path, etcd: u16, port: u16, arguments: &[&str]) -> Resu
         .arg(format!("--cert-dir={}", folder.join("certificates").display()))
         .arg(format!("--token-auth-file={}", tokens.display()))
         .arg("--authorization-mode=RBAC")
-        .arg("--service-account-issuer=https://kubernetes.default.svc")
+        .arg("--service-account-issuer=https://kubernetes.default.svc.cluster.local")
         .arg(format!("--service-account-key-file={}", key.display()))
         .arg(format!("--service-account-signing-key-file={}", key.display()))
         .args(arguments);

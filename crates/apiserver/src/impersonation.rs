@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use percent_encoding::percent_decode_str;
 
 use crate::identity::{Attributes, Identity};
@@ -33,8 +33,7 @@ pub(crate) fn apply(server: &Inner, who: Identity, headers: &HeaderMap) -> Resul
         return Ok(who);
     }
     if asked.user.is_empty() {
-        let message = "requested impersonation headers without impersonating a user";
-        return Err(Status::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message));
+        return Err(Status::bad_request(format!("requested {} without impersonating a user name", shown(&asked))));
     }
     for (group, resource, subresource, namespace, name) in needed(&asked) {
         let what =
@@ -45,6 +44,24 @@ pub(crate) fn apply(server: &Inner, who: Identity, headers: &HeaderMap) -> Resul
         }
     }
     Ok(acting(asked))
+}
+
+/// As Go shows it, which is how Kubernetes tells it.
+fn shown(asked: &Asked) -> String {
+    let list =
+        |list: &[String]| format!("{{{}}}", list.iter().map(|one| format!("{one:?}")).collect::<Vec<_>>().join(", "));
+    let or_nil = |kind: &str, shown: Option<String>| {
+        shown.map_or_else(|| format!("{kind}(nil)"), |shown| format!("{kind}{shown}"))
+    };
+    let groups = (!asked.groups.is_empty()).then(|| list(&asked.groups));
+    let pairs = || asked.extra.iter().map(|(key, values)| format!("{key:?}:[]string{}", list(values)));
+    let extra = (!asked.extra.is_empty()).then(|| format!("{{{}}}", pairs().collect::<Vec<_>>().join(", ")));
+    format!(
+        "&user.DefaultInfo{{Name:\"\", UID:{:?}, Groups:{}, Extra:{}}}",
+        asked.uid,
+        or_nil("[]string", groups),
+        or_nil("map[string][]string", extra)
+    )
 }
 
 fn asked(headers: &HeaderMap) -> Asked {

@@ -1,5 +1,5 @@
 //! `orlop up` as kubectl's users see it, with real guests.
-#![expect(clippy::needless_pass_by_value, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::needless_pass_by_value, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[expect(dead_code, reason = "this test uses a part of it")]
 #[path = "up/guests.rs"]

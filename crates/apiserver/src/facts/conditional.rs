@@ -28,7 +28,12 @@ pub(super) fn apply(name: &str, object: &mut Object) {
                 set(spec, "enableServiceLinks", true.into());
             }
         }
-        "core.v1.PodSpec" if object.get("hostNetwork") == Some(&Value::Bool(true)) => host_ports(object),
+        "core.v1.PodSpec" => {
+            if object.get("hostNetwork") == Some(&Value::Bool(true)) {
+                host_ports(object);
+            }
+            account_names(object);
+        }
         "core.v1.ServicePort" => {
             if let Some(port) = object.get("port").cloned() {
                 set(object, "targetPort", port);
@@ -119,6 +124,17 @@ fn requests_from_limits(pod: &mut Object) {
                     requests.entry(name).or_insert(limit);
                 }
             }
+        }
+    }
+}
+
+/// An account has an old name for its field, too; both are told, and the new one counts.
+fn account_names(spec: &mut Object) {
+    let named =
+        |field: &str| spec.get(field).and_then(Value::as_str).filter(|name| !name.is_empty()).map(str::to_owned);
+    if let Some(name) = named("serviceAccountName").or_else(|| named("serviceAccount")) {
+        for field in ["serviceAccountName", "serviceAccount"] {
+            spec.insert(field.to_owned(), name.clone().into());
         }
     }
 }

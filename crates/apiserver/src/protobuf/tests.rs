@@ -208,7 +208,7 @@ fn value_of(shape: &Shape, depth: u32) -> BoxedStrategy<Value> {
         Shape::Int64 => any::<i64>().prop_filter("set", |value| *value != 0).prop_map(Value::from).boxed(),
         Shape::Number => (-1000_i32..1000).prop_map(|value| Value::from(f64::from(value) / 4.0)).boxed(),
         Shape::Bytes => {
-            prop::collection::vec(any::<u8>(), 0..9).prop_map(|bytes| STANDARD.encode(bytes).into()).boxed()
+            prop::collection::vec(any::<u8>(), 1..9).prop_map(|bytes| STANDARD.encode(bytes).into()).boxed()
         }
         Shape::Object | Shape::Any => Just(json!({ "x": [1, "y"] })).boxed(),
         Shape::Time => (0_i64..4_000_000_000)

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Call;
 use crate::body::Body;
+use crate::clock;
 use crate::registry::Resource;
 use crate::request::WriteOptions;
 use crate::status::Status;
@@ -24,8 +25,11 @@ pub(super) fn run(call: &mut Call) -> Result<Response<Body>, Status> {
         review["metadata"]["namespace"] = namespace.into();
     }
     review["status"] = match call.resource.plural.as_str() {
-        "selfsubjectreviews" => json!({ "userInfo": call.identity.to_json() }),
-        "tokenreviews" => token(call, &review["spec"]),
+        "selfsubjectreviews" => {
+            review["metadata"]["creationTimestamp"] = clock::text(call.server.clock.now()).into();
+            json!({ "userInfo": call.identity.to_json() })
+        }
+        "tokenreviews" => token(call, &review["spec"])?,
         "selfsubjectrulesreviews" => {
             let rules = access::rules(call, &review)?;
             // The question is not repeated.
@@ -37,16 +41,20 @@ pub(super) fn run(call: &mut Call) -> Result<Response<Body>, Status> {
     call.answer_value(StatusCode::CREATED, &review)
 }
 
-fn token(call: &Call, spec: &Value) -> Value {
+fn token(call: &Call, spec: &Value) -> Result<Value, Status> {
+    let shown = spec["token"].as_str().unwrap_or_default();
+    if shown.is_empty() {
+        return Err(Status::bad_request("token is required for TokenReview in authentication"));
+    }
     let named = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
     let mut audiences: Vec<String> = named.collect();
     if audiences.is_empty() {
         audiences.push(ISSUER.to_owned());
     }
-    match call.server.who_shows(spec["token"].as_str().unwrap_or_default(), &audiences) {
+    Ok(match call.server.who_shows(shown, &audiences) {
         Some(Shown { identity, audiences }) => {
             json!({ "authenticated": true, "user": identity.to_json(), "audiences": audiences })
         }
         None => json!({ "user": {}, "error": "invalid bearer token" }),
-    }
+    })
 }

@@ -17,11 +17,9 @@ use crate::tokens::{Bound, Grant, ISSUER};
 const SHORTEST: i64 = 10 * 60;
 const LONGEST: i64 = 1 << 32;
 const USUAL: i64 = 60 * 60;
-const SUBJECT: Subject<'_> =
-    Subject { group: "authentication.k8s.io", resource: "tokenrequests", kind: "TokenRequest" };
 
 pub(super) fn run(call: &mut Call) -> Result<Response<Body>, Status> {
-    let options = WriteOptions::parse(&call.query, "CreateOptions")?;
+    WriteOptions::parse(&call.query, "CreateOptions")?;
     let mut request = call.document()?.value;
     check_place(call, &request)?;
     let spec = &request["spec"];
@@ -47,18 +45,17 @@ pub(super) fn run(call: &mut Call) -> Result<Response<Body>, Status> {
         from: now,
         until,
     };
-    // Nothing is stored: a token that nobody is told does no harm, but nobody should be told.
-    let token =
-        if options.dry_run { String::new() } else { grant.sign(&call.server.token_key).map_err(Status::internal)? };
+    let token = grant.sign(&call.server.token_key).map_err(Status::internal)?;
     request["kind"] = "TokenRequest".into();
     request["apiVersion"] = "authentication.k8s.io/v1".into();
-    request["metadata"] =
-        json!({ "name": call.name(), "namespace": call.namespace(), "creationTimestamp": clock::text(now) });
+    request["metadata"] = json!({
+        "name": call.name(), "namespace": call.namespace(), "uid": grant.account_uid,
+        "creationTimestamp": clock::text(now),
+    });
     request["spec"]["audiences"] = json!(audiences);
     request["spec"]["expirationSeconds"] = seconds.into();
-    if request["spec"]["boundObjectRef"].is_null() {
-        request["spec"]["boundObjectRef"] = Value::Null;
-    }
+    // Told even when there is none.
+    request["spec"]["boundObjectRef"] = request["spec"]["boundObjectRef"].take();
     request["status"] = json!({ "token": token, "expirationTimestamp": clock::text(until) });
     call.answer_value(StatusCode::CREATED, &request)
 }
@@ -67,18 +64,12 @@ pub(super) fn run(call: &mut Call) -> Result<Response<Body>, Status> {
 fn check_place(call: &Call, request: &Value) -> Result<(), Status> {
     let said = |field: &str| request["metadata"][field].as_str().unwrap_or_default();
     if !said("name").is_empty() && said("name") != call.name() {
-        return Err(Status::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            said("name"),
-            call.name()
-        )));
+        let problem = format!("Invalid value: {:?}: must match the service account name if specified", said("name"));
+        return Err(invalid(call.name(), "metadata.name", problem));
     }
     if !said("namespace").is_empty() && said("namespace") != call.namespace() {
-        return Err(Status::bad_request(format!(
-            "the namespace of the object ({}) does not match the namespace on the request ({})",
-            said("namespace"),
-            call.namespace()
-        )));
+        let why = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Status::bad_request(why));
     }
     Ok(())
 }
@@ -89,9 +80,12 @@ fn check_seconds(seconds: i64) -> Result<(), Status> {
         seconds if seconds > LONGEST => "may not specify a duration larger than 2^32 seconds",
         _ => return Ok(()),
     };
-    let message = format!("Invalid value: {seconds}: {why}");
-    let error = FieldError { field: "spec.expirationSeconds".to_owned(), reason: Reason::Invalid, message };
-    Err(Status::invalid(SUBJECT, "", &[error]))
+    Err(invalid("", "spec.expirationSeconds", format!("Invalid value: {seconds}: {why}")))
+}
+
+fn invalid(name: &str, field: &str, message: String) -> Status {
+    let subject = Subject { group: "authentication.k8s.io", resource: "tokenrequests", kind: "TokenRequest" };
+    Status::invalid(subject, name, &[FieldError { field: field.to_owned(), reason: Reason::Invalid, message }])
 }
 
 /// What the token is to be bound to; a pod brings its node along.
@@ -107,7 +101,7 @@ fn bound(call: &Call, reference: &Value, stored: Stored<'_>) -> Result<Vec<Bound
         (version, kind) => {
             let (group, version) = version.split_once('/').unwrap_or(("", version));
             let named = format!("{group}/{version}, Kind={kind}");
-            return Err(Status::bad_request(format!("cannot bind token for serviceaccount to object of type {named}")));
+            return Err(Status::bad_request(format!("cannot bind token to object of type {named}")));
         }
     };
     let subject = Subject { group: "", resource: table, kind: text("kind") };
@@ -116,7 +110,7 @@ fn bound(call: &Call, reference: &Value, stored: Stored<'_>) -> Result<Vec<Bound
     if !text("uid").is_empty() && text("uid") != uid {
         let said = text("uid");
         return Err(Status::conflict(
-            subject,
+            Subject { resource: text("kind"), ..subject },
             text("name"),
             format!(
                 "the UID in the bound object reference ({said}) does not match the UID in record. The object might have been deleted and then recreated"
