@@ -119,7 +119,7 @@ fn orlop(folder: &TempDir, words: &[&str]) -> Result<Command> {
 
 /// `orlop down`. What it says when that fails is worth more than what the benchmark says.
 fn stop(folder: &TempDir, process: &mut Child) {
-    let down = orlop(folder, &["down", "--timeout", "20s"]).and_then(|mut down| e2e::output(down.args(NETWORK)));
+    let down = orlop(folder, &["down", "--timeout", "20s"]).and_then(|mut down| e2e::output(&mut down));
     if let Err(error) = down {
         tell(&error);
         let _ = process.kill();

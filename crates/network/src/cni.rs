@@ -36,8 +36,8 @@ use records::{Former, Progress, Record, Records};
 const NEEDED: [&str; 2] = ["bridge", "host-local"];
 
 /// What the machine's pod network is like.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
     /// The bridge's name.
     pub bridge: String,
     /// Pods' addresses; the first is the gateway's.
@@ -46,6 +46,13 @@ pub struct Settings {
     pub subnet6: Option<(Ipv6Addr, u8)>,
     /// The largest packet; the kernel's default without.
     pub mtu: Option<u32>,
+}
+
+/// A pod network, and what it takes to make it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// What it is like.
+    pub network: Network,
     /// Folders with plugins, the first to be looked into first.
     pub plugins: Vec<PathBuf>,
     /// The folder for records; nobody else uses it.
@@ -96,7 +103,7 @@ impl Cni {
     /// # Errors
     /// When the settings are of no use, a plugin is missing, or the records cannot be read.
     pub fn new(settings: Settings) -> Result<Self, CniError> {
-        let name = &settings.bridge;
+        let name = &settings.network.bridge;
         if name.is_empty()
             || name.len() > MAX_NAME
             || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -106,9 +113,19 @@ impl Cni {
         for plugin in NEEDED {
             plugins::find(&settings.plugins, plugin)?;
         }
-        let pools = pools(&settings)?;
+        let pools = pools(&settings.network)?;
         let records = Records::open(&settings.state).map_err(records_error("read"))?;
         Ok(Self { settings, pools, records: Mutex::new(records) })
+    }
+
+    /// The network that was made with these records, whatever the settings are by now; none if there is none.
+    ///
+    /// # Errors
+    /// As [`Cni::new`].
+    pub fn on_record(state: PathBuf, plugins: Vec<PathBuf>) -> Result<Option<Self>, CniError> {
+        let former = Records::read_former(&state).map_err(records_error("read"))?;
+        let Some(network) = former.and_then(|former| former.network) else { return Ok(None) };
+        Self::new(Settings { network, plugins, state }).map(Some)
     }
 
     /// The bridge's addresses, which are the pods' gateways.
@@ -116,12 +133,18 @@ impl Cni {
         self.pools.iter().map(|pool| pool.gateway()).collect()
     }
 
-    /// Makes the bridge with the gateways' addresses and lets the machine forward. May be called again.
+    /// Makes the bridge with the gateways' addresses and lets the machine forward. May be called again. A network that was
+    /// made with other settings goes first.
     ///
     /// # Errors
-    /// When the kernel refuses something.
+    /// When the kernel refuses something, or pods are still in that other network.
     pub async fn prepare(&self) -> Result<(), CniError> {
         let mut records = self.records.lock().await;
+        let former = Self::on_record(self.settings.state.clone(), self.settings.plugins.clone())?;
+        if let Some(former) = former.filter(|former| former.settings.network != self.settings.network) {
+            former.remove_unused().await?;
+            *records = Records::open(&self.settings.state).map_err(records_error("read"))?;
+        }
         self.make_host(&mut records).await
     }
 
@@ -196,15 +219,30 @@ impl Cni {
         self.keep_only(&mut records, living).await
     }
 
-    /// Removes all: pods' links, bridge, masquerading, records; and sets the machine back as it was.
+    /// Removes all: pods' links, bridge, masquerading, records; and sets the machine back as it was. Only which addresses
+    /// identities have is remembered.
     ///
     /// # Errors
     /// When something could not be removed; it may be called again.
     pub async fn remove_all(&self) -> Result<(), CniError> {
         let mut records = self.records.lock().await;
-        self.keep_only(&mut records, &BTreeSet::new()).await?;
+        self.remove_with(&mut records).await
+    }
+
+    /// Removes all, unless pods are in it.
+    async fn remove_unused(&self) -> Result<(), CniError> {
+        let mut records = self.records.lock().await;
+        let living = records.pods.values().filter(|record| record.living_netns().is_some()).count();
+        if living > 0 {
+            return Err(CniError::InUse { bridge: self.settings.network.bridge.clone(), pods: living });
+        }
+        self.remove_with(&mut records).await
+    }
+
+    async fn remove_with(&self, records: &mut Records) -> Result<(), CniError> {
+        self.keep_only(records, &BTreeSet::new()).await?;
         records.is_made = false;
-        host::unmake(&self.settings).await?;
+        host::unmake(&self.settings.network).await?;
         if let Some(former) = &records.former {
             host::restore(&former.sysctls)?;
         }
@@ -220,12 +258,14 @@ impl Cni {
     }
 
     async fn make_host(&self, records: &mut Records) -> Result<(), CniError> {
+        let network = &self.settings.network;
         let former = match records.former.clone() {
             Some(former) => former,
-            None => Former { sysctls: host::forwarding(&self.settings)?, nat_tables: None },
+            None => Former { sysctls: host::forwarding(network)?, ..Former::default() },
         };
+        let former = Former { network: Some(network.clone()), ..former };
         records.set_former(former.clone()).map_err(records_error("write"))?;
-        host::make(&self.settings, &self.pools).await?;
+        host::make(network, &self.pools).await?;
         host::forward(&former.sysctls)?;
         records.is_made = true;
         Ok(())
@@ -256,7 +296,7 @@ impl Cni {
             let portmap = plugins::portmap(&self.settings, &record.host_ports, Some(&answer));
             self.run("portmap", record, action, &portmap).await?;
         }
-        Ok(added.host_link(&self.settings.bridge))
+        Ok(added.host_link(&self.settings.network.bridge))
     }
 
     /// Runs the plugins the other way, and removes what they leave.
@@ -291,7 +331,7 @@ impl Cni {
             Progress::Added { host_link } => host_link.as_deref(),
             Progress::Adding => None,
         });
-        leftovers::remove_links(&self.settings.bridge, &links.collect()).await?;
+        leftovers::remove_links(&self.settings.network.bridge, &links.collect()).await?;
         let used = living().flat_map(|record| &record.addresses).copied().collect();
         let folder = plugins::address_files(&self.settings).join(plugins::network(&self.settings));
         leftovers::remove_addresses(&folder, &used).map_err(records_error("remove"))
@@ -318,13 +358,13 @@ impl Cni {
     }
 }
 
-fn pools(settings: &Settings) -> Result<Vec<Pool>, CniError> {
-    let four = Pool::four(settings.subnet4);
-    let mut pools =
-        vec![four.ok_or_else(|| CniError::Subnet(format!("{}/{}", settings.subnet4.0, settings.subnet4.1)))?];
-    if let Some((network, prefix)) = settings.subnet6 {
-        let six = Pool::six((network, prefix));
-        pools.push(six.ok_or_else(|| CniError::Subnet(format!("{network}/{prefix}")))?);
+fn pools(network: &Network) -> Result<Vec<Pool>, CniError> {
+    let Network { subnet4: (four, prefix4), subnet6, .. } = network;
+    let first = Pool::four((*four, *prefix4));
+    let mut pools = vec![first.ok_or_else(|| CniError::Subnet(format!("{four}/{prefix4}")))?];
+    if let Some((six, prefix6)) = subnet6 {
+        let second = Pool::six((*six, *prefix6));
+        pools.push(second.ok_or_else(|| CniError::Subnet(format!("{six}/{prefix6}")))?);
     }
     Ok(pools)
 }

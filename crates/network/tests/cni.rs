@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use network::cni::{Attachment, Cni, CniError, HostPort, Settings};
+use network::cni::{Attachment, Cni, CniError, HostPort, Network, Settings};
 use support::Namespace;
 
 const BRIDGE: &str = "pods0";
@@ -26,10 +26,12 @@ impl Machine {
 
     fn settings(&self) -> Settings {
         Settings {
-            bridge: BRIDGE.to_owned(),
-            subnet4: ([10, 77, 0, 0].into(), 24),
-            subnet6: Some(("fd77::".parse().unwrap(), 64)),
-            mtu: Some(1430),
+            network: Network {
+                bridge: BRIDGE.to_owned(),
+                subnet4: ([10, 77, 0, 0].into(), 24),
+                subnet6: Some(("fd77::".parse().unwrap(), 64)),
+                mtu: Some(1430),
+            },
             plugins: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             state: self.folder.path().join("cni"),
         }
@@ -152,6 +154,47 @@ fn an_identity_keeps_its_address_and_others_get_another() {
 }
 
 #[test]
+fn a_network_goes_as_it_was_made_and_identities_come_back_to_their_addresses() {
+    let machine = Machine::new();
+    let (one, other) = (Namespace::new(), Namespace::new());
+    let vm = |id: &str, namespace: &Namespace| Attachment { identity: Some("vm".to_owned()), ..pod(id, namespace) };
+    let on_record = || Cni::on_record(machine.settings().state, machine.settings().plugins).unwrap();
+    let before = machine.look().0;
+    assert!(on_record().is_none());
+    machine.on(async || {
+        machine.cni().add(&pod("before", &other)).await.unwrap();
+        let first = machine.cni().add(&vm("first", &one)).await.unwrap();
+        on_record().unwrap().remove_all().await.unwrap();
+        assert!(on_record().is_none());
+        assert_eq!(machine.cni().add(&vm("again", &one)).await.unwrap(), first);
+        on_record().unwrap().remove_all().await.unwrap();
+    });
+    assert_eq!(machine.look().0, before);
+}
+
+#[test]
+fn another_network_takes_the_place_of_one_that_has_no_pods() {
+    let machine = Machine::new();
+    let one = Namespace::new();
+    let mut other = machine.settings();
+    other.network =
+        Network { bridge: "pods1".to_owned(), subnet4: ([10, 78, 0, 0].into(), 24), ..machine.settings().network };
+    let before = machine.look().0;
+    machine.on(async || machine.cni().add(&pod("one", &one)).await.unwrap());
+    let error = machine.on(async || Cni::new(other.clone()).unwrap().prepare().await).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "pods still run in the network of pods0, 1 of them; stop them before another takes its place"
+    );
+    drop(one);
+    machine.on(async || Cni::new(other.clone()).unwrap().prepare().await.unwrap());
+    let links = machine.namespace.ip("-brief link");
+    assert!(links.contains("pods1") && !links.contains("pods0"), "{links}");
+    machine.on(async || Cni::new(other).unwrap().remove_all().await.unwrap());
+    assert_eq!(machine.look().0, before);
+}
+
+#[test]
 fn a_pod_whose_namespace_is_gone_is_removed() {
     let machine = Machine::new();
     machine.on(async || machine.cni().prepare().await.unwrap());
@@ -269,9 +312,14 @@ fn what_cannot_work_is_refused_by_name() {
     let error = |settings| Cni::new(settings).unwrap_err().to_string();
     let missing = Settings { plugins: vec![machine.folder.path().to_owned()], ..machine.settings() };
     assert!(error(missing).starts_with("there is no CNI plugin bridge in "));
-    let narrow = Settings { subnet4: ([10, 0, 0, 0].into(), 31), ..machine.settings() };
+    let other = |change: fn(&mut Network)| {
+        let mut settings = machine.settings();
+        change(&mut settings.network);
+        settings
+    };
+    let narrow = other(|network| network.subnet4 = ([10, 0, 0, 0].into(), 31));
     assert_eq!(error(narrow), "the network 10.0.0.0/31 has no room for pods, or is no network");
-    assert!(error(Settings { bridge: "much-too-long-a-name".to_owned(), ..machine.settings() }).contains("bridge"));
+    assert!(error(other(|network| network.bridge = "much-too-long-a-name".to_owned())).contains("bridge"));
     let wrong = Attachment { id: "../one".to_owned(), ..pod("one", &machine.namespace) };
     assert!(matches!(machine.on(async || machine.cni().add(&wrong).await), Err(CniError::Id(_))));
 }

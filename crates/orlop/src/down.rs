@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use network::cni::Cni;
 use node::runtime::spec::{PodState, Sandbox};
 use node::runtime::{Runtime, Shim};
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,8 +24,6 @@ use crate::up::{self, lock, places};
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: Data,
-    #[command(flatten)]
-    network: up::NetworkArguments,
     /// How long pods may take to end; then they are killed. A VM is killed by its own grace period before that.
     #[arg(long, default_value = "5m", value_parser = duration, env = "ORLOP_DOWN_TIMEOUT")]
     timeout: Duration,
@@ -65,8 +64,10 @@ async fn stop(arguments: &Arguments, data: &Path, out: &mut impl Write) -> anyho
     for folder in [places::kubelet(data), shims, places::handler(data)] {
         node::agent::unmount_below(&folder).context("unmount what pods had mounted")?;
     }
-    let network = arguments.network.cni(data)?;
-    network.remove_all().await.context("remove the pods' network")?;
+    let network = Cni::on_record(places::network(data), up::preflight::plugins()).context("find the pods' network")?;
+    if let Some(network) = network {
+        network.remove_all().await.context("remove the pods' network")?;
+    }
     Ok(())
 }
 

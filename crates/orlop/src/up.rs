@@ -33,7 +33,7 @@ use crate::admission::VirtualMachines;
 use crate::target::{Data, kubeconfig};
 use crate::{crds, roles, scheduler};
 use control::Report;
-pub(crate) use node::{NetworkArguments, runtime};
+pub(crate) use node::runtime;
 use parts::Parts;
 
 /// The image of launchers: this machine's own programs.
@@ -65,7 +65,8 @@ pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<
     if arguments.print_unit {
         let program = std::env::current_exe().context("find this program")?;
         let flags: Vec<String> = std::env::args().skip(1).filter(|flag| flag != "--print-unit").collect();
-        return write!(out, "{}", unit::unit(&program, &flags)).context("write to standard output");
+        return write!(out, "{}", unit::unit(&program, &flags, &arguments.data.folder()?))
+            .context("write to standard output");
     }
     if arguments.hollow_nodes.is_none()
         && let Some(missing) = preflight::missing(&arguments.node.qemu)

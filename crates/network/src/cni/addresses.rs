@@ -79,6 +79,11 @@ pub struct Exhausted {
 }
 
 impl Memory {
+    /// Whether nobody comes back to an address.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.remembered.is_empty()
+    }
+
     /// One address of each pool that nobody has, and remembers them. An identity gets its own if they are free; what
     /// other identities had is left to them as long as there are others.
     pub(crate) fn choose(

@@ -41,6 +41,14 @@ pub enum CniError {
         /// Why.
         source: io::Error,
     },
+    /// The network that is to go has pods.
+    #[error("pods still run in the network of {bridge}, {pods} of them; stop them before another takes its place")]
+    InUse {
+        /// Its bridge.
+        bridge: String,
+        /// How many.
+        pods: usize,
+    },
     /// The records cannot be used.
     #[error("cannot {action} the records of pods' networks")]
     Records {

@@ -6,7 +6,7 @@ use nftables::schema::NfObject;
 use nftables::types::{NfFamily, NfHook};
 
 use super::addresses::Pool;
-use super::{CniError, Settings};
+use super::{CniError, Network};
 use crate::links::Links;
 use crate::mac::Mac;
 use crate::nft::{self, TableOf};
@@ -16,12 +16,12 @@ const FORWARD4: &str = "net/ipv4/ip_forward";
 const FORWARD6: &str = "net/ipv6/conf/all/forwarding";
 
 /// Makes the bridge and its rules, or makes sure of them.
-pub(super) async fn make(settings: &Settings, pools: &[Pool]) -> Result<(), CniError> {
-    let name = &settings.bridge;
+pub(super) async fn make(network: &Network, pools: &[Pool]) -> Result<(), CniError> {
+    let name = &network.bridge;
     let links = Links::open()?;
     // An address of its own: the bridge would else change it whenever a pod comes or goes.
-    let bridge = links.bridge(name, Mac::stable("bridge", name), settings.mtu).await?;
-    if settings.subnet6.is_some() {
+    let bridge = links.bridge(name, Mac::stable("bridge", name), network.mtu).await?;
+    if network.subnet6.is_some() {
         set(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")?;
         set(&format!("net/ipv6/conf/{name}/accept_dad"), "0")?;
         set(&format!("net/ipv6/conf/{name}/accept_ra"), "0")?;
@@ -35,20 +35,20 @@ pub(super) async fn make(settings: &Settings, pools: &[Pool]) -> Result<(), CniE
 }
 
 /// Removes what [`make`] made.
-pub(super) async fn unmake(settings: &Settings) -> Result<(), CniError> {
-    Links::open()?.remove(&settings.bridge).await?;
-    let mut removal = nft::removal(NfFamily::IP, &table(&settings.bridge));
-    if settings.subnet6.is_some() {
-        removal.extend(nft::removal(NfFamily::IP6, &table(&settings.bridge)));
+pub(super) async fn unmake(network: &Network) -> Result<(), CniError> {
+    Links::open()?.remove(&network.bridge).await?;
+    let mut removal = nft::removal(NfFamily::IP, &table(&network.bridge));
+    if network.subnet6.is_some() {
+        removal.extend(nft::removal(NfFamily::IP6, &table(&network.bridge)));
     }
     nft::apply(removal).await?;
     Ok(())
 }
 
 /// What forwarding needs, with the values that are there now; to be set in this order.
-pub(super) fn forwarding(settings: &Settings) -> Result<Vec<(String, String)>, CniError> {
+pub(super) fn forwarding(network: &Network) -> Result<Vec<(String, String)>, CniError> {
     let mut names = vec![FORWARD4.to_owned()];
-    if settings.subnet6.is_some() {
+    if network.subnet6.is_some() {
         // A machine that forwards heeds router advertisements no more, unless it is told to: it would lose its own way.
         names.extend(links_that_heed_routers().map_err(failed("net/ipv6/conf/*/accept_ra"))?);
         names.push(FORWARD6.to_owned());

@@ -162,7 +162,7 @@ fn complaint(stdout: &[u8], stderr: &[u8]) -> String {
 
 /// The name that plugins know the network by.
 pub(super) fn network(settings: &Settings) -> String {
-    format!("orlop-{}", settings.bridge)
+    format!("orlop-{}", settings.network.bridge)
 }
 
 /// Where `host-local` keeps who has which address.
@@ -178,7 +178,7 @@ pub(super) fn bridge(settings: &Settings, pools: &[Pool], addresses: &[IpAddr]) 
         "cniVersion": VERSION,
         "name": network(settings),
         "type": "bridge",
-        "bridge": settings.bridge,
+        "bridge": settings.network.bridge,
         "isGateway": true,
         "isDefaultGateway": true,
         "hairpinMode": true,
@@ -190,7 +190,7 @@ pub(super) fn bridge(settings: &Settings, pools: &[Pool], addresses: &[IpAddr]) 
         },
         "args": { "cni": { "ips": addresses } },
     });
-    if let (Some(mtu), Some(fields)) = (settings.mtu, configuration.as_object_mut()) {
+    if let (Some(mtu), Some(fields)) = (settings.network.mtu, configuration.as_object_mut()) {
         fields.insert("mtu".to_owned(), mtu.into());
     }
     configuration

@@ -7,10 +7,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::HostPort;
 use super::addresses::Memory;
+use super::{HostPort, Network};
 use crate::files;
 use crate::namespace::Namespace;
+
+/// Which addresses identities have.
+const ADDRESSES: &str = "addresses.json";
+const FORMER: &str = "former.json";
 
 /// One pod's network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,9 +45,12 @@ impl Record {
     }
 }
 
-/// How the machine was before.
+/// How the machine was before, and what was made then.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Former {
+    /// What is to be removed at the end, whatever the settings are by then.
+    #[serde(default)]
+    pub(super) network: Option<Network>,
     /// Kernel settings, in the order in which they were changed.
     pub(super) sysctls: Vec<(String, String)>,
     /// Families that had a table `nat` before the first port of the machine was mapped; none: no port ever was.
@@ -73,9 +80,13 @@ impl Records {
                 pods.insert(record.id.clone(), record);
             }
         }
-        let memory = files::read_json(&folder.join("addresses.json"))?.unwrap_or_default();
-        let former = files::read_json(&folder.join("former.json"))?;
+        let memory = files::read_json(&folder.join(ADDRESSES))?.unwrap_or_default();
+        let former = Self::read_former(folder)?;
         Ok(Self { folder: folder.to_owned(), pods, memory, former, is_made: false })
+    }
+
+    pub(super) fn read_former(folder: &Path) -> io::Result<Option<Former>> {
+        files::read_json(&folder.join(FORMER))
     }
 
     pub(super) fn put(&mut self, record: Record) -> io::Result<()> {
@@ -95,7 +106,7 @@ impl Records {
     pub(super) fn remember(&mut self, memory: Memory) -> io::Result<()> {
         if memory != self.memory {
             files::create_folder(&self.folder)?;
-            files::write_json(&self.folder.join("addresses.json"), &memory)?;
+            files::write_json(&self.folder.join(ADDRESSES), &memory)?;
             self.memory = memory;
         }
         Ok(())
@@ -104,23 +115,25 @@ impl Records {
     pub(super) fn set_former(&mut self, former: Former) -> io::Result<()> {
         if self.former.as_ref() != Some(&former) {
             files::create_folder(&self.folder)?;
-            files::write_json(&self.folder.join("former.json"), &former)?;
+            files::write_json(&self.folder.join(FORMER), &former)?;
             self.former = Some(former);
         }
         Ok(())
     }
 
-    /// Removes the whole folder.
+    /// Removes the whole folder, but for what identities come back to.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         match std::fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         self.pods.clear();
-        self.memory = Memory::default();
         self.former = None;
         self.is_made = false;
-        Ok(())
+        match std::mem::take(&mut self.memory) {
+            memory if memory.is_empty() => Ok(()),
+            memory => self.remember(memory),
+        }
     }
 
     pub(super) fn used(&self) -> BTreeSet<IpAddr> {

@@ -72,10 +72,12 @@ impl Real {
         let places = Places { state: folder.path().join("shims"), program: env!("CARGO_BIN_EXE_test-shim").into() };
         let runtime = Runtime::find(places, &["runc", "crun"]).await.unwrap();
         let cni = Cni::new(cni::Settings {
-            bridge: "orlop0".to_owned(),
-            subnet4: ([10, 88, 0, 0].into(), 24),
-            subnet6: None,
-            mtu: None,
+            network: cni::Network {
+                bridge: "orlop0".to_owned(),
+                subnet4: ([10, 88, 0, 0].into(), 24),
+                subnet6: None,
+                mtu: None,
+            },
             plugins: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             state: folder.path().join("cni"),
         });

@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
 /// The pods' network.
 #[derive(clap::Args)]
 #[group(id = "up_network")]
-pub(crate) struct NetworkArguments {
+struct NetworkArguments {
     /// The bridge that connects pods.
     #[arg(long, value_name = "NAME", default_value = "orlop0", env = "ORLOP_BRIDGE")]
     bridge: String,
@@ -72,15 +72,10 @@ struct Subnet6(Option<(Ipv6Addr, u8)>);
 
 impl NetworkArguments {
     /// The network that they describe, in the folder of `orlop up`.
-    pub(crate) fn cni(&self, data: &Path) -> anyhow::Result<Cni> {
-        let settings = cni::Settings {
-            bridge: self.bridge.clone(),
-            subnet4: self.pod_cidr,
-            subnet6: self.pod_cidr6.0,
-            mtu: None,
-            plugins: preflight::plugins(),
-            state: places::network(data),
-        };
+    fn cni(self, data: &Path) -> anyhow::Result<Cni> {
+        let Self { bridge, pod_cidr: subnet4, pod_cidr6: Subnet6(subnet6) } = self;
+        let network = cni::Network { bridge, subnet4, subnet6, mtu: None };
+        let settings = cni::Settings { network, plugins: preflight::plugins(), state: places::network(data) };
         Cni::new(settings).context("prepare the pods' network")
     }
 }

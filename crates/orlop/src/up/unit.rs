@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-/// A unit whose restart spares the VMs: only the process itself is ended, not the pods that it has started.
-pub(crate) fn unit(program: &Path, arguments: &[String]) -> String {
-    let words = std::iter::once(program.display().to_string()).chain(arguments.iter().cloned());
-    let line = words.map(|word| quote(&word)).collect::<Vec<_>>().join(" ");
+/// A unit whose restart spares the VMs: only the process itself is ended, not the pods that it has started. When the machine
+/// is shut down, guests are powered off first: systemd would end QEMU under them.
+pub(crate) fn unit(program: &Path, arguments: &[String], data: &Path) -> String {
+    let words = |words: &[String]| words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
+    let program = program.display().to_string();
+    let start = words(&[std::slice::from_ref(&program), arguments].concat());
+    let down = words(&[program, "down".to_owned(), "--data-dir".to_owned(), data.display().to_string()]);
     format!(
         "[Unit]\n\
          Description=Orlop: virtual machines through the Kubernetes API\n\
@@ -13,11 +16,13 @@ pub(crate) fn unit(program: &Path, arguments: &[String]) -> String {
          After=network-online.target\n\
          \n\
          [Service]\n\
-         ExecStart={line}\n\
+         ExecStart={start}\n\
          Restart=always\n\
          RestartSec=1\n\
-         # Pods outlive this process: its restart spares the VMs. `orlop down` stops them.\n\
+         # Pods outlive this process: its restart spares the VMs. `orlop down` stops them, as the machine's own end does.\n\
          KillMode=process\n\
+         ExecStop=/bin/sh -c '[ \"$$(systemctl is-system-running)\" != stopping ] || exec \"$$@\"' -- {down}\n\
+         TimeoutStopSec=330\n\
          Delegate=yes\n\
          TasksMax=infinity\n\
          LimitNOFILE=1048576\n\
@@ -44,8 +49,11 @@ mod tests {
     #[test]
     fn the_unit_starts_what_was_asked_for_and_spares_the_pods() {
         let arguments = ["up", "--data-dir", "/srv/my data"].map(str::to_owned);
-        let unit = unit(Path::new("/usr/bin/orlop"), &arguments);
+        let unit = unit(Path::new("/usr/bin/orlop"), &arguments, Path::new("/srv/my data"));
         assert!(unit.contains("ExecStart=/usr/bin/orlop up --data-dir \"/srv/my data\"\n"), "{unit}");
         assert!(unit.contains("KillMode=process\n"));
+        // Only the machine's own end stops them.
+        assert!(unit.contains("is-system-running"), "{unit}");
+        assert!(unit.contains(" -- /usr/bin/orlop down --data-dir \"/srv/my data\"\n"), "{unit}");
     }
 }

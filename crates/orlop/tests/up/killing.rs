@@ -1,7 +1,8 @@
 //! Everything is killed, at any moment, again and again: VMs come back, and no disk ever has two writers.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -68,7 +69,12 @@ fn vms_survive_fifty_kills() -> Result<()> {
         };
         machine.wait::<VirtualMachine>(name, "ready", told)?;
         machine.phase(name, Phase::Running, None)?;
-        ensure!(qemus(name).len() == 1, "{name} has {:?}", qemus(name));
+        let [pid] = qemus(name)[..] else { bail!("{name} has {:?}", qemus(name)) };
+        let disks = disks(pid);
+        ensure!(
+            disks.len() == 1 && disks.iter().all(|disk| disk.is_locked),
+            "{name} does not lock its disk: {disks:?}"
+        );
     }
     witness.check()
 }
@@ -141,39 +147,45 @@ impl Drop for Witness {
     }
 }
 
-/// Two processes that have the same disk open for writing.
+/// Two processes that have the same disk open for writing, or locked.
 fn two_writers() -> Option<String> {
-    let mut writers: BTreeMap<PathBuf, Vec<u32>> = BTreeMap::new();
+    let mut writers: BTreeMap<(u64, u64), Vec<u32>> = BTreeMap::new();
     for name in VMS {
         for pid in qemus(name) {
-            for file in open_for_writing(pid) {
-                writers.entry(file).or_default().push(pid);
+            for disk in disks(pid) {
+                writers.entry(disk.file).or_default().push(pid);
             }
         }
     }
-    writers
-        .into_iter()
-        .find(|(_, pids)| pids.len() > 1)
-        .map(|(file, pids)| format!("{} is open in {pids:?}", file.display()))
+    writers.into_iter().find(|(_, pids)| pids.len() > 1).map(|(file, pids)| format!("{file:?} is open in {pids:?}"))
 }
 
-/// Regular files of a process that it can write, by device and inode.
-fn open_for_writing(pid: u32) -> Vec<PathBuf> {
-    use std::os::unix::fs::MetadataExt as _;
+/// A disk that a process can write, or keeps others from writing.
+#[derive(Debug)]
+struct Disk {
+    /// Its device and inode.
+    file: (u64, u64),
+    is_locked: bool,
+}
+
+fn disks(pid: u32) -> Vec<Disk> {
     let folder = Path::new("/proc").join(pid.to_string());
     let entries = std::fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
-    let mut files: Vec<PathBuf> = entries
-        .filter_map(|entry| {
-            let info = std::fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).ok()?;
-            let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?.trim().to_owned();
-            let writable = u32::from_str_radix(&flags, 8).ok()? & 0o3 != 0;
-            let metadata = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file)?;
-            let name = std::fs::read_link(entry.path()).ok()?;
-            (writable && name.ends_with("disk.img"))
-                .then(|| PathBuf::from(format!("{}:{}", metadata.dev(), metadata.ino())))
-        })
-        .collect();
-    files.sort();
-    files.dedup();
-    files
+    let opened = entries.filter_map(|entry| {
+        let metadata = std::fs::metadata(entry.path()).ok().filter(std::fs::Metadata::is_file)?;
+        let name = std::fs::read_link(entry.path()).ok()?;
+        let info = std::fs::read_to_string(folder.join("fdinfo").join(entry.file_name())).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?.trim().to_owned();
+        let is_writable = u32::from_str_radix(&flags, 8).ok()? & 0o3 != 0;
+        // QEMU locks a byte for each thing that it does with an image, and for each that others may not.
+        let is_locked = info.lines().any(|line| line.starts_with("lock:") && line.contains("OFDLCK"));
+        (name.ends_with("disk.img") && (is_writable || is_locked))
+            .then(|| ((metadata.dev(), metadata.ino()), is_locked))
+    });
+    // It opens one several times.
+    let mut found: BTreeMap<(u64, u64), bool> = BTreeMap::new();
+    for (file, is_locked) in opened {
+        *found.entry(file).or_default() |= is_locked;
+    }
+    found.into_iter().map(|(file, is_locked)| Disk { file, is_locked }).collect()
 }

@@ -155,8 +155,7 @@ impl Machine {
 
     /// `orlop down`.
     pub(crate) fn down(&mut self) -> Result<String> {
-        let network = ["--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24", "--pod-cidr6", "fd99::/64"];
-        let said = e2e::output(self.orlop(&["down"]).args(network));
+        let said = e2e::output(&mut self.orlop(&["down"]));
         if let Some(mut process) = self.process.take() {
             process.wait()?;
         }

@@ -93,7 +93,7 @@ fn is_ready(vm: Option<&VirtualMachine>) -> bool {
 }
 
 /// The pod's addresses: the guest's, to everybody else.
-fn addresses(vmi: &VirtualMachineInstance) -> Result<Vec<IpAddr>> {
+pub(crate) fn addresses(vmi: &VirtualMachineInstance) -> Result<Vec<IpAddr>> {
     let interface =
         vmi.status.as_ref().and_then(|status| status.interfaces.as_ref()?.first()).context("no interface")?;
     interface.ip_addresses.iter().flatten().map(|text| Ok(text.parse()?)).collect()

@@ -14,6 +14,7 @@ use super::Test;
 use super::guests::{Terminal, add_volume, bare, linux};
 use super::leftovers::Leftovers;
 use super::machine::{Machine, qemus};
+use super::networking::addresses;
 use super::storing::claim;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
@@ -152,8 +153,10 @@ fn down_powers_guests_off_and_up_brings_them_back() -> Result<()> {
     );
     ensure!(qemus("linux").is_empty() && qemus("always").is_empty());
     machine.start()?;
-    machine.phase("always", Phase::Running, first.metadata.uid.as_deref())?;
-    machine.phase("linux", Phase::Running, linux.metadata.uid.as_deref())?;
+    for (name, before) in [("always", first), ("linux", linux)] {
+        let now = machine.phase(name, Phase::Running, before.metadata.uid.as_deref())?;
+        ensure!(addresses(&now)? == addresses(&before)?, "{name} has another address");
+    }
     ensure!(qemus("once").is_empty() && qemus("halted").is_empty());
     ensure!(qemus("always").len() == 1 && qemus("linux").len() == 1);
     Ok(())

@@ -52,9 +52,12 @@ fn a_container_disk_boots_and_forgets() -> Result<()> {
 fn a_claims_data_outlives_its_guest() -> Result<()> {
     let machine = Machine::up()?;
     machine.create::<PersistentVolumeClaim>(claim("data", "64Mi"))?;
-    let mut vm = linux("v", "Always")?;
-    add_volume(&mut vm, "data", "persistentVolumeClaim", json!({ "claimName": "data" }))?;
-    machine.create::<VirtualMachine>(vm)?;
+    let with_claim = |name: &str| -> Result<Value> {
+        let mut vm = linux(name, "Always")?;
+        add_volume(&mut vm, "data", "persistentVolumeClaim", json!({ "claimName": "data" }))?;
+        Ok(vm)
+    };
+    machine.create::<VirtualMachine>(with_claim("v")?)?;
     let first = machine.phase("v", Phase::Running, None)?;
     let mut terminal = Terminal::log_in(&machine, "v")?;
     ensure!(terminal.run("cat /sys/block/vda/size")? == (64 * 2048).to_string());
@@ -70,6 +73,15 @@ fn a_claims_data_outlives_its_guest() -> Result<()> {
     machine.gone::<VirtualMachine>("v")?;
     let volumes = || std::fs::read_dir(machine.data().join("volumes")).map_or(0, Iterator::count);
     ensure!(volumes() == 1);
+    // Another VM, whose launcher is another user of the machine, has it next.
+    machine.create::<VirtualMachine>(with_claim("w")?)?;
+    machine.phase("w", Phase::Running, None)?;
+    let mut terminal = Terminal::log_in(&machine, "w")?;
+    ensure!(terminal.run("head -c 17 /dev/vda")? == "kept-by-the-claim");
+    terminal.run("echo and-by-the-second | dd of=/dev/vda conv=fsync 2> /dev/null")?;
+    drop(terminal);
+    machine.delete::<VirtualMachine>("w")?;
+    machine.gone::<VirtualMachine>("w")?;
     machine.delete::<PersistentVolumeClaim>("data")?;
     machine.gone::<PersistentVolumeClaim>("data")?;
     Ok(())
