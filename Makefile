@@ -13,7 +13,7 @@ help: ## this list
 
 .PHONY: up
 up: packages ## install what is needed, build, start Orlop in the background with a demo VM
-	@cargo build --release --locked --package orlop
+	@cargo build --profile quick --locked --package orlop
 	$(root) examples/demo
 
 .PHONY: down

@@ -6,7 +6,8 @@
 //!
 //! # Guarantees
 //! - A record is on disk before a plugin runs and until all is removed: what a crash leaves is found by it.
-//! - One plugin runs at a time, so whatever is in the bridge and in no record belongs to nobody.
+//! - Pods are added at the same time and removed one by one, while none is added: whatever is in the bridge and in no record
+//!   then belongs to nobody.
 
 mod addresses;
 mod error;
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, RwLock};
 
 use crate::kernel::MAX_NAME;
 use crate::links::Links;
@@ -94,6 +95,8 @@ pub struct HostPort {
 pub struct Cni {
     settings: Settings,
     pools: Vec<Pool>,
+    /// Held by who has plugins running: additions share it, a removal has it alone. Taken before the records.
+    plugins: RwLock<()>,
     records: Mutex<Records>,
 }
 
@@ -115,7 +118,7 @@ impl Cni {
         }
         let pools = pools(&settings.network)?;
         let records = Records::open(&settings.state).map_err(records_error("read"))?;
-        Ok(Self { settings, pools, records: Mutex::new(records) })
+        Ok(Self { settings, pools, plugins: RwLock::default(), records: Mutex::new(records) })
     }
 
     /// The network that was made with these records, whatever the settings are by now; none if there is none.
@@ -148,7 +151,7 @@ impl Cni {
         self.make_host(&mut records).await
     }
 
-    /// Attaches a pod. Asked again for the same id, answers what is on record.
+    /// Attaches a pod. Asked again for the same id, answers what is on record; not twice at the same time for one.
     ///
     /// # Errors
     /// When a plugin fails; then nothing is left of the attempt.
@@ -159,14 +162,36 @@ impl Cni {
         }
         let namespace =
             Namespace::at(&pod.netns).map_err(|source| CniError::Namespace { path: pod.netns.clone(), source })?;
-        let mut records = self.records.lock().await;
-        if let Some(known) = records.pods.get(&pod.id).cloned() {
+        let known = self.records.lock().await.pods.get(&pod.id).cloned();
+        if let Some(known) = known {
             if known.namespace == namespace && self.is_attached(&known).await? {
                 return Ok(known.addresses);
             }
             // Cut off, or of a namespace that is no more.
-            self.detach(&mut records, &known).await?;
+            self.remove(&pod.id).await?;
         }
+        let adding = self.plugins.read().await;
+        let record = self.reserve(pod, namespace).await?;
+        match self.attach(&record).await {
+            Ok(host_link) => {
+                let addresses = record.addresses.clone();
+                let record = Record { progress: Progress::Added { host_link }, ..record };
+                self.records.lock().await.put(record).map_err(records_error("write"))?;
+                Ok(addresses)
+            }
+            Err(error) => {
+                drop(adding);
+                if let Err(second) = self.remove(&pod.id).await {
+                    tracing::warn!(id = pod.id, error = %second, "a pod's network could not be removed");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Chooses a pod's addresses, and writes down that it is being added.
+    async fn reserve(&self, pod: &Attachment, namespace: Namespace) -> Result<Record, CniError> {
+        let mut records = self.records.lock().await;
         if !records.is_made {
             self.make_host(&mut records).await?;
         }
@@ -177,25 +202,13 @@ impl Cni {
             netns: pod.netns.clone(),
             namespace,
             pod: format!("{}/{}", pod.namespace, pod.name),
-            addresses: addresses.clone(),
+            addresses,
             host_ports: pod.host_ports.clone(),
             progress: Progress::Adding,
         };
         records.put(record.clone()).map_err(records_error("write"))?;
-        match self.attach(&mut records, &record).await {
-            Ok(host_link) => {
-                records.remember(memory).map_err(records_error("write"))?;
-                let record = Record { progress: Progress::Added { host_link }, ..record };
-                records.put(record).map_err(records_error("write"))?;
-                Ok(addresses)
-            }
-            Err(error) => {
-                if let Err(second) = self.detach(&mut records, &record).await {
-                    tracing::warn!(id = pod.id, error = %second, "a pod's network could not be removed");
-                }
-                Err(error)
-            }
-        }
+        records.remember(memory).map_err(records_error("write"))?;
+        Ok(record)
     }
 
     /// Detaches a pod, whether its namespace is there or not.
@@ -203,6 +216,7 @@ impl Cni {
     /// # Errors
     /// When something could not be removed; the record stays until it is.
     pub async fn remove(&self, id: &str) -> Result<(), CniError> {
+        let _alone = self.plugins.write().await;
         let mut records = self.records.lock().await;
         match records.pods.get(id).cloned() {
             Some(record) => self.detach(&mut records, &record).await,
@@ -215,6 +229,7 @@ impl Cni {
     /// # Errors
     /// As [`Cni::remove`], of the first that failed.
     pub async fn retain(&self, living: &BTreeSet<String>) -> Result<(), CniError> {
+        let _alone = self.plugins.write().await;
         let mut records = self.records.lock().await;
         self.keep_only(&mut records, living).await
     }
@@ -225,12 +240,14 @@ impl Cni {
     /// # Errors
     /// When something could not be removed; it may be called again.
     pub async fn remove_all(&self) -> Result<(), CniError> {
+        let _alone = self.plugins.write().await;
         let mut records = self.records.lock().await;
         self.remove_with(&mut records).await
     }
 
     /// Removes all, unless pods are in it.
     async fn remove_unused(&self) -> Result<(), CniError> {
+        let _alone = self.plugins.write().await;
         let mut records = self.records.lock().await;
         let living = records.pods.values().filter(|record| record.living_netns().is_some()).count();
         if living > 0 {
@@ -280,7 +297,7 @@ impl Cni {
     }
 
     /// Runs the plugins; the name of the pod's link on the machine.
-    async fn attach(&self, records: &mut Records, record: &Record) -> Result<Option<String>, CniError> {
+    async fn attach(&self, record: &Record) -> Result<Option<String>, CniError> {
         let action = Action::Add(&record.netns);
         let bridge = plugins::bridge(&self.settings, &self.pools, &record.addresses);
         let answer = self.run("bridge", record, action, &bridge).await?;
@@ -291,7 +308,7 @@ impl Cni {
             return Err(CniError::OtherAddresses { wanted: record.addresses.clone(), got });
         }
         if !record.host_ports.is_empty() {
-            self.remember_tables(records).await?;
+            self.remember_tables().await?;
             let answer: Value = serde_json::from_slice(&answer).map_err(failed)?;
             let portmap = plugins::portmap(&self.settings, &record.host_ports, Some(&answer));
             self.run("portmap", record, action, &portmap).await?;
@@ -338,7 +355,8 @@ impl Cni {
     }
 
     /// Before the first port is mapped: which tables are not of this doing.
-    async fn remember_tables(&self, records: &mut Records) -> Result<(), CniError> {
+    async fn remember_tables(&self) -> Result<(), CniError> {
+        let mut records = self.records.lock().await;
         let former = records.former.clone().unwrap_or_default();
         if former.nat_tables.is_none() {
             let former = Former { nat_tables: Some(leftovers::nat_tables().await?), ..former };

@@ -134,6 +134,15 @@ impl Links {
         Ok(addresses)
     }
 
+    /// The networks of all links: a link's number, its address and how much of that is the network's.
+    pub(crate) async fn networks(&self) -> Result<Vec<(u32, IpAddr, u8)>, LinkError> {
+        let found = self.handle.address().get().execute();
+        let found: Vec<AddressMessage> = found.try_collect().await.map_err(failed("ask", "*"))?;
+        let network =
+            |message: &AddressMessage| Some((message.header.index, reachable(message)?, message.header.prefix_len));
+        Ok(found.iter().filter_map(network).collect())
+    }
+
     async fn set(&self, link: &Link, action: &'static str, message: LinkMessage) -> Result<(), LinkError> {
         self.handle.link().set(message).execute().await.map_err(failed(action, &link.name))
     }

@@ -195,6 +195,73 @@ fn another_network_takes_the_place_of_one_that_has_no_pods() {
 }
 
 #[test]
+fn pods_are_added_at_the_same_time_and_nobody_removes_what_is_being_added() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let machine = Machine::new();
+    let folder = machine.folder.path().join("plugins");
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::symlink("/usr/lib/cni/host-local", folder.join("host-local")).unwrap();
+    // The real one, when a second pod is being added, too.
+    let begun = machine.folder.path().join("begun");
+    std::fs::create_dir(&begun).unwrap();
+    let script = format!(
+        "#!/bin/sh\nif [ $CNI_COMMAND = ADD ]; then touch {0}/$CNI_CONTAINERID; \
+         until [ $(ls {0} | wc -l) -ge 2 ]; do sleep 0.02; done; fi\nexec /usr/lib/cni/bridge\n",
+        begun.display()
+    );
+    std::fs::write(folder.join("bridge"), script).unwrap();
+    std::fs::set_permissions(folder.join("bridge"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let namespaces: Vec<Namespace> = (0..6).map(|_| Namespace::new()).collect();
+    let vm = |number: usize| Attachment {
+        identity: Some(format!("vm{number}")),
+        ..pod(&format!("pod{number}"), &namespaces[number])
+    };
+    let addresses = machine.on(async || {
+        let cni = Cni::new(Settings { plugins: vec![folder], ..machine.settings() }).unwrap();
+        let added = futures_util::future::join_all((0..6).map(|number| {
+            let (cni, vm) = (&cni, vm(number));
+            async move {
+                let addresses = cni.add(&vm).await.unwrap();
+                // Whoever goes takes nothing of those that come.
+                if number % 3 == 0 {
+                    cni.remove(&vm.id).await.unwrap();
+                }
+                addresses
+            }
+        }));
+        added.await
+    });
+    let all: BTreeSet<IpAddr> = addresses.iter().flatten().copied().collect();
+    assert_eq!(all.len(), 12, "{addresses:?}");
+    for (number, own) in addresses.iter().enumerate() {
+        let shown = namespaces[number].ip("addr");
+        assert_eq!(number % 3 != 0, shown.contains(&format!("{}/", own[0])), "{shown}");
+        assert_eq!(number % 3 != 0, reaches(&machine.namespace, &namespaces[number], own[0], 80, 80));
+    }
+    machine.on(async || machine.cni().remove_all().await.unwrap());
+}
+
+#[test]
+fn addresses_of_another_link_are_not_given_to_pods() {
+    let machine = Machine::new();
+    let prepare = || machine.on(async || machine.cni().prepare().await);
+    machine.namespace.ip("link add other0 type bridge");
+    // A part of a larger network may be the pods'.
+    machine.namespace.ip("addr add 10.1.2.3/8 dev other0");
+    prepare().unwrap();
+    machine.on(async || machine.cni().remove_all().await.unwrap());
+    for address in ["10.77.0.9/24", "10.77.0.130/32", "fd77::9/64"] {
+        machine.namespace.ip(&format!("addr add {address} dev other0"));
+        let before = machine.look().0;
+        let error = prepare().unwrap_err().to_string();
+        assert!(error.ends_with(&format!("is in use: other0 has {address}; choose another for pods")), "{error}");
+        machine.on(async || machine.cni().remove_all().await.unwrap());
+        assert_eq!(machine.look().0, before);
+        machine.namespace.ip(&format!("addr del {address} dev other0"));
+    }
+}
+
+#[test]
 fn a_pod_whose_namespace_is_gone_is_removed() {
     let machine = Machine::new();
     machine.on(async || machine.cni().prepare().await.unwrap());

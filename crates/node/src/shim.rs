@@ -56,11 +56,11 @@ pub enum ShimError {
 }
 
 /// Runs a pod's shim until it is told to end. The first thing that a process does: it must have one thread only, and
-/// all files but the standard ones are closed.
+/// all files but the standard ones are closed. `beside` is done meanwhile, by the same thread.
 ///
 /// # Errors
 /// When the shim cannot be set up, or its socket cannot be used any more.
-pub fn run(state: &Path) -> Result<(), ShimError> {
+pub fn run(state: &Path, beside: impl Future<Output = ()>) -> Result<(), ShimError> {
     let folder = Folder::new(state.to_owned());
     let started = setup::start(&folder);
     match &started {
@@ -78,7 +78,12 @@ pub fn run(state: &Path) -> Result<(), ShimError> {
             Err(error) => setup::tell(&chain(error)),
         }
         setup::leave_the_starter().map_err(|source| ShimError::Setup("let go of the standard files", source))?;
-        served.map_err(|source| ShimError::Setup("listen", source))?.run(pod).await
+        let served = served.map_err(|source| ShimError::Setup("listen", source))?.run(pod);
+        tokio::select! {
+            biased;
+            ended = served => ended,
+            never = async { beside.await; std::future::pending().await } => never,
+        }
     })
 }
 

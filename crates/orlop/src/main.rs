@@ -13,6 +13,7 @@ mod exec_guarded;
 mod get;
 mod hollow;
 mod lifecycle;
+mod memory;
 mod network_setup;
 mod node;
 mod of_node;

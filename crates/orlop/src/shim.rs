@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
+use crate::memory;
+
 /// Hold a pod: its namespaces, its containers' output and exit codes.
 #[derive(clap::Args)]
 #[group(id = "shim")]
@@ -14,5 +16,5 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    node::shim::run(&arguments.state).context("hold the pod")
+    node::shim::run(&arguments.state, memory::forget_start()).context("hold the pod")
 }

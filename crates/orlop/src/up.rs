@@ -6,7 +6,6 @@ mod defaults;
 mod image;
 pub(crate) mod lock;
 mod logs;
-mod memory;
 mod node;
 mod parts;
 pub(crate) mod places;
@@ -31,7 +30,7 @@ use virt_controller::render::Launcher;
 
 use crate::admission::VirtualMachines;
 use crate::target::{Data, kubeconfig};
-use crate::{crds, roles, scheduler};
+use crate::{crds, memory, roles, scheduler};
 use control::Report;
 pub(crate) use node::runtime;
 use parts::Parts;

@@ -16,6 +16,7 @@ use virt_launcher::reaper;
 use virt_launcher::rpc;
 use virt_launcher::server::{Attach, Service};
 
+use crate::memory;
 use crate::workbench::{self, Place, Port};
 
 /// How long the launcher stays after its guest has ended on a SIGTERM, for the node's agent to fetch how.
@@ -110,6 +111,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
             tracing::warn!(%error, "orphans stay unburied");
         }
     });
+    tokio::spawn(memory::forget_start());
     let listener = listen(&socket)?;
     tracing::info!(namespace, name, "ready");
     let serving = service.clone().serve(listener);

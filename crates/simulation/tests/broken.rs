@@ -165,6 +165,13 @@ fn hasty_launcher(context: &Context) -> Started {
         loop {
             sleep(Duration::from_millis(200)).await;
             for vmi in vmis.all() {
+                if vmi.metadata.deletion_timestamp.is_some() {
+                    // As the real one does: who waits for the end of an instance would wait for ever, and the test with it.
+                    let api: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &vmi.namespace().unwrap());
+                    let patch = json!({ "metadata": { "finalizers": null } });
+                    drop(api.patch(&vmi.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await);
+                    continue;
+                }
                 if !pods.find("controller", &vmi.uid().unwrap()).is_empty() {
                     continue;
                 }

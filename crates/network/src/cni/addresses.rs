@@ -38,6 +38,11 @@ impl Pool {
         self.at(1)
     }
 
+    /// Whether a network is this one or a part of it: then packets for it would go astray.
+    pub(crate) fn covers(self, address: IpAddr, prefix: u8) -> bool {
+        prefix >= self.prefix && self.place(address).is_some()
+    }
+
     fn at(self, offset: u128) -> IpAddr {
         let bits = self.base + offset;
         // What is not six has 32 bits.
@@ -47,12 +52,17 @@ impl Pool {
 
     /// The place of an address that a pod may have.
     fn offset(self, address: IpAddr) -> Option<u128> {
+        self.place(address).filter(|offset| (2..=self.last()).contains(offset))
+    }
+
+    /// The place of an address in this network.
+    fn place(self, address: IpAddr) -> Option<u128> {
         let bits = match address {
             IpAddr::V4(address) if !self.is_six => u128::from(address.to_bits()),
             IpAddr::V6(address) if self.is_six => address.to_bits(),
             _ => return None,
         };
-        bits.checked_sub(self.base).filter(|offset| (2..=self.last()).contains(offset))
+        bits.checked_sub(self.base).filter(|offset| *offset < self.size)
     }
 
     /// The last place of a pod: before the broadcast address, where there is one.

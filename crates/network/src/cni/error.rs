@@ -18,6 +18,16 @@ pub enum CniError {
     /// There is a gateway at least, and a few pods.
     #[error("the network {0} has no room for pods, or is no network")]
     Subnet(String),
+    /// Another link has these addresses.
+    #[error("the network {network} for pods is in use: {link} has {address}; choose another for pods")]
+    Taken {
+        /// The pods' network.
+        network: String,
+        /// Who has it.
+        link: String,
+        /// With which address.
+        address: String,
+    },
     /// It could not be a file's name, or a plugin would not take it.
     #[error("{0:?} cannot be a pod's id")]
     Id(String),

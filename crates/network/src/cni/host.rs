@@ -19,6 +19,7 @@ const FORWARD6: &str = "net/ipv6/conf/all/forwarding";
 pub(super) async fn make(network: &Network, pools: &[Pool]) -> Result<(), CniError> {
     let name = &network.bridge;
     let links = Links::open()?;
+    check_room(&links, name, pools).await?;
     // An address of its own: the bridge would else change it whenever a pod comes or goes.
     let bridge = links.bridge(name, Mac::stable("bridge", name), network.mtu).await?;
     if network.subnet6.is_some() {
@@ -31,6 +32,19 @@ pub(super) async fn make(network: &Network, pools: &[Pool]) -> Result<(), CniErr
         links.address(&bridge, pool.gateway(), pool.prefix).await?;
     }
     nft::apply(rules(name, pools)).await?;
+    Ok(())
+}
+
+/// Makes sure that the pods' addresses are not those of another link's network.
+async fn check_room(links: &Links, bridge: &str, pools: &[Pool]) -> Result<(), CniError> {
+    let named = links.list().await?;
+    for (index, address, prefix) in links.networks().await? {
+        let link = named.iter().find(|link| link.index == index).map_or("", |link| &link.name);
+        if let Some(pool) = pools.iter().find(|pool| link != bridge && pool.covers(address, prefix)) {
+            let (network, link) = (format!("{}/{}", pool.network(), pool.prefix), link.to_owned());
+            return Err(CniError::Taken { network, link, address: format!("{address}/{prefix}") });
+        }
+    }
     Ok(())
 }
 

@@ -59,10 +59,10 @@ struct NetworkArguments {
     #[arg(long, value_name = "NAME", default_value = "orlop0", env = "ORLOP_BRIDGE")]
     bridge: String,
     /// Addresses of pods.
-    #[arg(long, value_name = "CIDR", default_value = "10.88.0.0/16", value_parser = subnet::<Ipv4Addr>, env = "ORLOP_POD_CIDR")]
+    #[arg(long, value_name = "CIDR", default_value = "10.219.0.0/16", value_parser = subnet::<Ipv4Addr>, env = "ORLOP_POD_CIDR")]
     pod_cidr: (Ipv4Addr, u8),
     /// Addresses of pods of the other family; "none" for none.
-    #[arg(long, value_name = "CIDR", default_value = "fd88::/64", value_parser = optional_subnet, env = "ORLOP_POD_CIDR6")]
+    #[arg(long, value_name = "CIDR", default_value = "fd21:9a5c::/64", value_parser = optional_subnet, env = "ORLOP_POD_CIDR6")]
     pod_cidr6: Subnet6,
 }
 
@@ -81,7 +81,7 @@ impl NetworkArguments {
 }
 
 fn subnet<A: std::str::FromStr>(text: &str) -> Result<(A, u8), String> {
-    let wrong = || format!("{text:?} is no subnet such as 10.88.0.0/16");
+    let wrong = || format!("{text:?} is no subnet such as 10.219.0.0/16");
     let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
     Ok((address.parse().map_err(|_| wrong())?, prefix.parse().map_err(|_| wrong())?))
 }
@@ -122,7 +122,8 @@ impl Arguments {
         }
         node::agent::share_pods(&places::kubelet(data)).context("share the mounts of pods")?;
         let network = network.cni(data)?;
-        let prepared = async { network.prepare().await.context("prepare the pods' network") };
+        let hint = "prepare the pods' network (--bridge, --pod-cidr, --pod-cidr6)";
+        let prepared = async { network.prepare().await.context(hint) };
         let program = std::env::current_exe().context("find this program")?;
         // Where virt-handler finds the answer, too.
         let memory = places::handler(data);
