@@ -108,6 +108,21 @@ impl Lines {
         lines
     }
 
+    /// What waits for the end of its line, as a part of it: a prompt is to be seen, too.
+    pub(super) fn part(&mut self, now: Timestamp) -> Vec<u8> {
+        let mut lines = Vec::new();
+        if self.is_pending() {
+            let part = std::mem::take(&mut self.pending);
+            self.write(&mut lines, "P", &part, now);
+        }
+        lines
+    }
+
+    /// Whether something waits for the end of its line.
+    pub(super) fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// What is left when the stream has ended.
     pub(super) fn finish(&mut self, now: Timestamp) -> Vec<u8> {
         let mut lines = Vec::new();
@@ -170,6 +185,16 @@ mod tests {
         assert_eq!(written, b"1970-01-01T00:00:00.000000000Z stdout F one line\n");
         assert!(lines.finish(NOW).ends_with(b" F next\n"));
         assert!(lines.finish(NOW).is_empty());
+    }
+
+    #[test]
+    fn a_part_is_written_once_and_its_line_goes_on() {
+        let mut lines = Lines::new(Stream::Out);
+        assert!(lines.part(NOW).is_empty());
+        lines.add(b"login: ", NOW);
+        assert!(lines.part(NOW).ends_with(b" P login: \n"));
+        assert!(lines.part(NOW).is_empty());
+        assert!(lines.add(b"root\n", NOW).ends_with(b" F root\n"));
     }
 
     #[test]

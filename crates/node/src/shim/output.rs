@@ -4,11 +4,13 @@ use std::io::{self, PipeReader};
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::process::Command;
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::console::{Console, Terminal};
 use super::log::{Lines, Log, Stream};
@@ -16,6 +18,9 @@ use super::now;
 
 /// What is read at once.
 const PIECE: usize = 16 << 10;
+
+/// Who has begun a line and says no more for so long waits for somebody.
+const PROMPT: Duration = Duration::from_millis(500);
 
 /// Where output will come out.
 pub(super) enum Output {
@@ -73,8 +78,44 @@ async fn copy(mut source: Source, stream: Stream, log: Arc<Mutex<Log>>) {
             log.write(lines);
         }
     };
-    while let Ok(length @ 1..) = source.read(&mut piece).await {
+    loop {
+        let read = tokio::select! {
+            biased;
+            read = source.read(&mut piece) => read,
+            () = sleep(PROMPT), if lines.is_pending() => {
+                write(&lines.part(now()));
+                continue;
+            }
+        };
+        let Ok(length @ 1..) = read else { break };
         write(&lines.add(&piece[..length], now()));
     }
     write(&lines.finish(now()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_prompt_is_seen_before_its_line_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = Log::open(folder.path(), "c", 0).unwrap();
+        let path = log.path().to_owned();
+        let ((out, mut out_end), (error, _)) = (io::pipe().unwrap(), io::pipe().unwrap());
+        let copies = Output::Pipes { out, error }.copy(log).unwrap();
+        out_end.write_all(b"hello\nlogin: ").unwrap();
+        sleep(PROMPT * 4).await;
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert!(written.ends_with(" stdout P login: \n"), "{written}");
+        out_end.write_all(b"root\n").unwrap();
+        drop(out_end);
+        for copy in copies {
+            copy.await.unwrap();
+        }
+        let written = std::fs::read_to_string(&path).unwrap();
+        assert!(written.ends_with(" stdout F root\n") && written.lines().count() == 3, "{written}");
+    }
 }
