@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 /// How long anything may take. Guests are emulated, several at a time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 /// The bridge of tests, beside that of a real `orlop up`.
-const BRIDGE: &str = "orloptest0";
+pub(crate) const BRIDGE: &str = "orloptest0";
 
 /// `orlop up` in a folder of its own. Everything is stopped and removed when it is dropped.
 pub(crate) struct Machine {

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::Test;
 use super::guests::{Terminal, add_volume, bare, linux};
 use super::leftovers::Leftovers;
-use super::machine::{Machine, qemus};
+use super::machine::{BRIDGE, Machine, qemus};
 use super::networking::addresses;
 use super::storing::claim;
 
@@ -27,7 +27,26 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ),
     ("a_machine_that_loses_power_brings_its_vms_back", a_machine_that_loses_power_brings_its_vms_back),
     ("down_powers_guests_off_and_up_brings_them_back", down_powers_guests_off_and_up_brings_them_back),
+    ("the_demo_shows_a_login_prompt_and_leaves_nothing", the_demo_shows_a_login_prompt_and_leaves_nothing),
 ];
+
+/// `make up` and `make down`, but for what they install and build.
+fn the_demo_shows_a_login_prompt_and_leaves_nothing() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let demo = |word: &str| {
+        let mut command = std::process::Command::new(e2e::root().join("examples/demo"));
+        command.arg(word).env("ORLOP", env!("CARGO_BIN_EXE_orlop")).env("ORLOP_DATA_DIR", folder.path());
+        let network = [("ORLOP_BRIDGE", BRIDGE), ("ORLOP_POD_CIDR", "10.199.0.0/24"), ("ORLOP_POD_CIDR6", "fd99::/64")];
+        command.envs(network).env("ORLOP_LISTEN", "127.0.0.1:0");
+        e2e::output(&mut command)
+    };
+    let said = demo("up");
+    let ended = demo("down")?;
+    let said = said?;
+    ensure!(said.contains("the guest shows its login prompt") && said.contains("ssh orlop@10.199.0.2"), "{said}");
+    ensure!(ended.contains("stopped default/virt-launcher-demo") && ended.contains("orlop is down"), "{ended}");
+    Ok(())
+}
 
 fn a_second_start_names_the_first() -> Result<()> {
     let machine = Machine::up()?;
