@@ -1,12 +1,13 @@
 //! A real kube-apiserver with a real etcd, on loopback, gone when dropped.
 
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
+use testkit::{NEVER, ports};
 
 use crate::{output, peer};
 
@@ -15,8 +16,6 @@ const TOKEN: &str = "admin";
 /// Admission plugins that need controllers beside the server: service accounts that somebody makes, taints that
 /// somebody removes. A comparison of servers alone leaves them out.
 const BEYOND: &str = "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition";
-/// How often readiness is asked for. Each question takes a tenth of a second or so; a start takes some seconds.
-const QUESTIONS: usize = 600;
 /// How often a start is tried.
 const STARTS: usize = 3;
 
@@ -48,7 +47,7 @@ impl ControlPlane {
 
     /// Starts it with more flags for the server.
     ///
-    /// A port that was free may be taken a moment later, by any connection of this machine: then all is tried again.
+    /// A port that was free may be taken a moment later, by a program that is no test: then all is tried again.
     ///
     /// # Errors
     /// As for [`Self::start`].
@@ -66,7 +65,7 @@ impl ControlPlane {
     fn try_start(arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("orlop-control-plane-").tempdir()?;
         let path = folder.path();
-        let (client, peer_port, secure) = (free_port()?, free_port()?, free_port()?);
+        let (client, peer_port, secure) = (ports::free(), ports::free(), ports::free());
         let store = start_etcd(path, client, peer_port)?;
         let server = start_server(path, client, secure, arguments)?;
         std::fs::write(path.join("kubeconfig"), kubeconfig(path, secure))?;
@@ -75,8 +74,10 @@ impl ControlPlane {
         Ok(plane)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "other programs work in real time")]
     fn wait_until_ready(&mut self) -> Result<()> {
-        for _ in 0..QUESTIONS {
+        let since = Instant::now();
+        while since.elapsed() < NEVER {
             if output(self.kubectl().args(["get", "--raw", "/readyz"])).is_ok() {
                 return Ok(());
             }
@@ -120,8 +121,10 @@ impl ControlPlane {
     ///
     /// # Errors
     /// When it never does.
+    #[expect(clippy::disallowed_methods, reason = "other programs work in real time")]
     pub fn wait_for(&self, path: &str) -> Result<()> {
-        for _ in 0..QUESTIONS {
+        let since = Instant::now();
+        while since.elapsed() < NEVER {
             if output(self.kubectl().args(["get", "--raw", path])).is_ok() {
                 return Ok(());
             }
@@ -171,14 +174,6 @@ pub(crate) fn background(program: &Path, folder: &Path, name: &str) -> Result<Co
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program).stdout(log.try_clone()?).stderr(log);
     Ok(command)
-}
-
-/// A port that was free a moment ago.
-///
-/// # Errors
-/// When there is none.
-pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?.local_addr()?.port())
 }
 
 fn kubeconfig(folder: &Path, port: u16) -> String {

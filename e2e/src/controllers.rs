@@ -26,6 +26,8 @@ use crate::clients::{Outcome, all};
 use crate::control_plane::{ControlPlane, Ended, background};
 use crate::embedded::Embedded;
 
+/// How long kubectl waits for what must come: longer than it takes on any machine.
+const WAIT: &str = "--timeout=300s";
 /// How much of a program's log is told when a check fails.
 const LOG_LINES: usize = 20;
 const LINE_LENGTH: usize = 500;
@@ -82,7 +84,7 @@ pub fn machines_on_kubernetes(orlop: &Path) -> Result<()> {
     let mut cluster = Cluster::beside(Server::Real(ControlPlane::start()?), orlop)?;
     let definitions = crate::output(std::process::Command::new(orlop).arg("crds"))?;
     cluster.kubectl.given(&["apply", "--server-side", "-f", "-"], &definitions)?;
-    cluster.kubectl.ok(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=50s"])?;
+    cluster.kubectl.ok(&["wait", "--for=condition=Established", "crd", "--all", WAIT])?;
     cluster.machines()?;
     cluster.run(machines::CHECKS)
 }
@@ -161,7 +163,7 @@ impl Cluster {
         self.start("virt-handler", &["virt-handler", "--hollow", "--count", "2"])?;
         self.virt_controller()?;
         let schedulable = "--for=jsonpath={.metadata.labels.kubevirt\\.io/schedulable}=true";
-        self.kubectl.ok(&["wait", schedulable, "node/hollow-0", "node/hollow-1", "--timeout=30s"]).map(drop)
+        self.kubectl.ok(&["wait", schedulable, "node/hollow-0", "node/hollow-1", WAIT]).map(drop)
     }
 
     /// Starts the controllers of virtual machines, anew if they run.
@@ -183,8 +185,8 @@ impl Cluster {
         self.start("node", &["node", "--hollow", "--count", &count.to_string()])?;
         for index in 0..count {
             let node = format!("node/hollow-{index}");
-            self.kubectl.ok(&["wait", "--for=create", &node, "--timeout=30s"])?;
-            self.kubectl.ok(&["wait", "--for=condition=Ready", &node, "--timeout=30s"])?;
+            self.kubectl.ok(&["wait", "--for=create", &node, WAIT])?;
+            self.kubectl.ok(&["wait", "--for=condition=Ready", &node, WAIT])?;
         }
         Ok(())
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
+use testkit::NEVER;
 
 use crate::control_plane::{Ended, background};
 
-/// How long a start may take, and how often it is looked at meanwhile.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a start is looked at.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A running `orlop apiserver`.
@@ -50,7 +50,7 @@ impl Embedded {
             }
             Ok(())
         };
-        let waited = tokio::time::timeout(PATIENCE, wait).await.context("orlop apiserver does not get ready");
+        let waited = tokio::time::timeout(NEVER, wait).await.context("orlop apiserver does not get ready");
         waited.and_then(|result| result).with_context(|| log(folder.path()))?;
         Ok(Self { process, folder })
     }

@@ -3,15 +3,12 @@
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tempfile::TempDir;
+use testkit::ports;
+use testkit::waiting::until;
 
-use crate::control_plane::free_port;
 use crate::output;
-
-/// How often a connection is tried. The registry listens within a second; a try takes a few milliseconds at least,
-/// because each asks another program to pass the time.
-const TRIES: usize = 2000;
 
 /// Debian's docker-registry, empty.
 pub struct Registry {
@@ -28,7 +25,7 @@ impl Registry {
     /// When it is not installed or does not come up.
     pub fn start() -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let address = format!("127.0.0.1:{}", free_port()?);
+        let address = format!("127.0.0.1:{}", ports::free());
         let config = folder.path().join("config.yml");
         let storage = folder.path().join("storage");
         let text = format!(
@@ -45,13 +42,8 @@ impl Registry {
             .spawn()
             .context("start docker-registry")?;
         let registry = Self { process, address, _folder: folder };
-        for _ in 0..TRIES {
-            if TcpStream::connect(&registry.address).is_ok() {
-                return Ok(registry);
-            }
-            output(&mut Command::new("true"))?;
-        }
-        bail!("docker-registry does not listen")
+        until("docker-registry listens", || TcpStream::connect(&registry.address).is_ok());
+        Ok(registry)
     }
 
     /// Copies an image there, and returns its reference.

@@ -60,7 +60,7 @@ fn prepare(plane: &ControlPlane) -> Result<()> {
     let printed = apply(plane, &root().join("deploy/crds"))?;
     let created = printed.lines().filter(|line| line.ends_with(" created")).count();
     ensure!(created == files(&root().join("deploy/crds"))?, "not every CRD was created:\n{printed}");
-    output(plane.kubectl().args(["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]))?;
+    output(plane.kubectl().args(["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"]))?;
     // Discovery and OpenAPI follow a moment after; then kubectl must forget what it knew before.
     plane.wait_for("/openapi/v3/apis/kubevirt.io/v1")?;
     output(plane.kubectl().args(["api-resources", "--cached=false"])).map(|_| ())

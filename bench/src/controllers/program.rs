@@ -127,7 +127,7 @@ impl Subject {
         }
         let kubeconfig = plane.kubeconfig().context("a process needs a server with a kubeconfig")?;
         let folder = tempfile::Builder::new().prefix("orlop-bench-").tempdir()?;
-        let port = if self == Self::VirtController { Some(e2e::control_plane::free_port()?) } else { None };
+        let port = (self == Self::VirtController).then(testkit::ports::free);
         let running = match whose {
             Whose::Theirs => self.start_peer(&kubeconfig, folder.path())?,
             _ => Self::start_ours(&kubeconfig, folder.path(), port)?,
@@ -188,7 +188,7 @@ impl Subject {
             format!("--kube-api-qps={LIMIT}"),
             format!("--kube-api-burst={LIMIT}"),
             "--bind-address=127.0.0.1".to_owned(),
-            format!("--secure-port={}", e2e::control_plane::free_port()?),
+            format!("--secure-port={}", testkit::ports::free()),
             format!("--cert-dir={}", folder.display()),
             "--authentication-skip-lookup=true".to_owned(),
         ];

@@ -1,13 +1,10 @@
 //! A guest asks for its network on a real bridge, with sockets that were handed over.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::io::Read;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
 
 use dhcproto::v4::{self, DhcpOption, MessageType};
 use dhcproto::{Decodable, Decoder, Encodable, Encoder, v6};
@@ -16,9 +13,16 @@ use network::mac::Mac;
 use network::phase1::{Attached, Interface, Owner, Plan, set_up};
 use network::{handover, resolv};
 use socket2::{Domain, Protocol, Socket, Type};
-use support::{Namespace, wait_until};
+use testkit::namespace::Namespace;
+use testkit::waiting::until;
+use testkit::{Harness, NEVER, Need, tests};
 
-const LIMIT: Duration = Duration::from_secs(20);
+fn main() -> std::process::ExitCode {
+    Harness::default().needing(&[Need::Root, Need::Program("nft")]).run(tests![
+        async a_guest_gets_its_address_from_packets_that_any_client_accepts,
+        async a_guest_finds_its_router_and_asks_it_for_an_address,
+    ])
+}
 
 struct Guest {
     namespace: Namespace,
@@ -89,7 +93,6 @@ fn next_answer(card: &mut Socket) -> (u16, v4::Message) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_guest_gets_its_address_from_packets_that_any_client_accepts() {
     let guest = guest().await;
     guest.namespace.ip("link set nic up");
@@ -98,7 +101,7 @@ async fn a_guest_gets_its_address_from_packets_that_any_client_accepts() {
     guest.namespace.inside(|| {
         let all = i32::from(0x0003_u16.to_be());
         let mut card = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(all))).unwrap();
-        card.set_read_timeout(Some(LIMIT)).unwrap();
+        card.set_read_timeout(Some(NEVER)).unwrap();
         let socket = UdpSocket::bind("0.0.0.0:68").unwrap();
         socket.set_broadcast(true).unwrap();
         let none = Ipv4Addr::UNSPECIFIED;
@@ -120,19 +123,18 @@ async fn a_guest_gets_its_address_from_packets_that_any_client_accepts() {
     });
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_guest_finds_its_router_and_asks_it_for_an_address() {
     let guest = guest().await;
     guest.namespace.run("sh", &["-c", "echo 1 > /proc/sys/net/ipv6/conf/nic/accept_ra"]);
     guest.namespace.ip("link set nic up");
-    wait_until(LIMIT, || guest.namespace.ip("-6 route show default").contains("proto ra"));
+    until("a router is found", || guest.namespace.ip("-6 route show default").contains("proto ra"));
     let routes = guest.namespace.ip("-6 route show");
     assert!(routes.contains("fd10:0:2::/120"), "{routes}");
     assert!(!guest.namespace.ip("-6 addr show nic").contains("fd10"), "the address is not made up");
     let index = guest.namespace.ip("link show nic").split(':').next().unwrap().trim().parse().unwrap();
     let reply = guest.namespace.inside(|| {
         let socket = UdpSocket::bind("[::]:546").unwrap();
-        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        socket.set_read_timeout(Some(NEVER)).unwrap();
         let mut message = v6::Message::new_with_id(v6::MessageType::Solicit, [1, 2, 3]);
         message.opts_mut().insert(v6::DhcpOption::ClientId(vec![0, 3, 0, 1, 2, 3]));
         let association = v6::IANA { id: 1, t1: 0, t2: 0, opts: v6::DhcpOptions::new() };

@@ -1,17 +1,29 @@
 //! The masquerade binding in real namespaces: a client, the pod, and a guest.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc::Receiver;
 
 use network::mac::Mac;
 use network::phase1::{Attached, Interface, Owner, Phase1Error, Plan, Port, Protocol, set_up};
-use support::Namespace;
+use testkit::namespace::Namespace;
+use testkit::{Harness, NEVER, Need, tests};
+
+fn main() -> std::process::ExitCode {
+    Harness::default().needing(&[Need::Root, Need::Program("nft")]).run(tests![
+        async a_pods_address_leads_to_its_guest_and_the_guest_out_in_the_pods_name,
+        async only_listed_ports_lead_to_the_guest,
+        async a_pod_without_ipv6_gives_its_guest_none,
+        async whatever_step_it_was_cut_off_after_it_is_finished_by_the_next_call,
+        async what_is_finished_is_answered_with_new_sockets_and_left_alone,
+        async a_record_of_another_namespace_is_a_final_error,
+        async a_plan_that_cannot_be_is_a_final_error_and_a_missing_link_is_not,
+        async a_tap_with_several_queues_is_a_multi_queue_tap,
+    ])
+}
 
 /// The steps that the child makes for one interface with both families.
 const STEPS: usize = 9;
@@ -76,28 +88,39 @@ fn plan(ports: Vec<Port>) -> Plan {
     Plan { interfaces: vec![interface] }
 }
 
-/// Answers one connection with the address that it came from.
-fn serve_once(namespace: &Namespace, port: u16) -> std::thread::JoinHandle<IpAddr> {
-    let listener = namespace.inside(|| TcpListener::bind(("::", port)).unwrap());
-    std::thread::spawn(move || {
-        let (mut stream, from) = listener.accept().unwrap();
-        stream.write_all(b"hello").unwrap();
-        from.ip().to_canonical()
-    })
+/// Answers every connection, and tells where it came from. It keeps its port: a program that is being started beside it
+/// holds a copy of every socket for a moment, so that a port that was given back is not free yet.
+struct Server(Receiver<IpAddr>);
+
+impl Server {
+    fn start(namespace: &Namespace, port: u16) -> Self {
+        let listener = namespace.inside(|| TcpListener::bind(("::", port)).unwrap());
+        let (seen, from) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            while let Ok((mut stream, from)) = listener.accept() {
+                stream.write_all(b"hello").unwrap();
+                if seen.send(from.ip().to_canonical()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(from)
+    }
+
+    /// Who was answered last.
+    fn answered(&self) -> IpAddr {
+        self.0.recv_timeout(NEVER).unwrap()
+    }
 }
 
 fn reaches(namespace: &Namespace, to: &str) -> bool {
-    let to: SocketAddr = to.parse().unwrap();
-    namespace.inside(|| {
-        let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_secs(5)) else { return false };
-        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text == "hello"
-    })
+    let Some(mut stream) = namespace.dial(to.parse().unwrap()) else { return false };
+    stream.set_read_timeout(Some(NEVER)).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text == "hello"
 }
 
-#[tokio::test]
 async fn a_pods_address_leads_to_its_guest_and_the_guest_out_in_the_pods_name() {
     let pod = Pod::new();
     let attached = pod.set_up(&plan(Vec::new())).await.unwrap();
@@ -112,38 +135,32 @@ async fn a_pods_address_leads_to_its_guest_and_the_guest_out_in_the_pods_name() 
     }
 
     let guest = pod.guest();
+    let (inner, outer) = (Server::start(&guest, 80), Server::start(&pod.peer, 80));
     for (to, from) in [("172.30.0.2:80", "172.30.0.1"), ("[fd99::2]:80", "fd99::1")] {
-        let served = serve_once(&guest, 80);
         assert!(reaches(&pod.peer, to), "{to}");
-        assert_eq!(served.join().unwrap(), from.parse::<IpAddr>().unwrap(), "the guest sees who asks");
+        assert_eq!(inner.answered(), from.parse::<IpAddr>().unwrap(), "the guest sees who asks");
     }
     for (to, from) in [("172.30.0.1:80", "172.30.0.2"), ("[fd99::1]:80", "fd99::2")] {
-        let served = serve_once(&pod.peer, 80);
         assert!(reaches(&guest, to), "{to}");
-        assert_eq!(served.join().unwrap(), from.parse::<IpAddr>().unwrap(), "others see the pod");
+        assert_eq!(outer.answered(), from.parse::<IpAddr>().unwrap(), "others see the pod");
     }
-    let served = serve_once(&guest, 80);
     assert!(reaches(&pod.namespace, "127.0.0.1:80"));
-    assert_eq!(served.join().unwrap(), "10.0.2.1".parse::<IpAddr>().unwrap());
+    assert_eq!(inner.answered(), "10.0.2.1".parse::<IpAddr>().unwrap());
     assert!(!reaches(&pod.namespace, "[::1]:80"), "refused, not lost");
 }
 
-#[tokio::test]
 async fn only_listed_ports_lead_to_the_guest() {
     let pod = Pod::new();
     let ports = vec![Port { protocol: Protocol::Tcp, port: 80 }, Port { protocol: Protocol::Udp, port: 53 }];
     pod.set_up(&plan(ports)).await.unwrap();
     let guest = pod.guest();
-    let _waiting = guest.inside(|| TcpListener::bind(("::", 81)).unwrap());
+    let _servers = (Server::start(&guest, 80), Server::start(&guest, 81));
     for (open, closed) in [("172.30.0.2:80", "172.30.0.2:81"), ("[fd99::2]:80", "[fd99::2]:81")] {
-        let served = serve_once(&guest, 80);
         assert!(reaches(&pod.peer, open));
         assert!(!reaches(&pod.peer, closed));
-        served.join().unwrap();
     }
 }
 
-#[tokio::test]
 async fn a_pod_without_ipv6_gives_its_guest_none() {
     let pod = Pod::new();
     pod.namespace.ip("addr del fd99::2/64 dev eth0");
@@ -154,7 +171,6 @@ async fn a_pod_without_ipv6_gives_its_guest_none() {
     assert!(!pod.namespace.run("nft", &["list", "ruleset"]).contains("ip6"));
 }
 
-#[tokio::test]
 async fn whatever_step_it_was_cut_off_after_it_is_finished_by_the_next_call() {
     let expected = {
         let pod = Pod::new();
@@ -167,9 +183,8 @@ async fn whatever_step_it_was_cut_off_after_it_is_finished_by_the_next_call() {
         let attached = pod.set_up(&plan(Vec::new())).await.unwrap();
         assert_eq!(attached.interfaces, expected, "after step {last}");
         let guest = pod.guest();
-        let served = serve_once(&guest, 80);
+        let _server = Server::start(&guest, 80);
         assert!(reaches(&pod.peer, "[fd99::2]:80"), "after step {last}");
-        served.join().unwrap();
     }
     let pod = Pod::new();
     assert!(cut_off(&pod, STEPS + 1).await.is_ok(), "there are no more steps");
@@ -184,7 +199,6 @@ async fn cut_off(pod: &Pod, last: usize) -> Result<Attached, Phase1Error> {
     set_up(&script, pod.namespace.open().as_fd(), &pod.state(), &plan(Vec::new())).await
 }
 
-#[tokio::test]
 async fn what_is_finished_is_answered_with_new_sockets_and_left_alone() {
     let pod = Pod::new();
     let first = pod.set_up(&plan(Vec::new())).await.unwrap();
@@ -198,7 +212,6 @@ async fn what_is_finished_is_answered_with_new_sockets_and_left_alone() {
     assert!(gone.is_final(), "{gone}");
 }
 
-#[tokio::test]
 async fn a_record_of_another_namespace_is_a_final_error() {
     let pod = Pod::new();
     pod.set_up(&plan(Vec::new())).await.unwrap();
@@ -212,7 +225,6 @@ async fn a_record_of_another_namespace_is_a_final_error() {
     }
 }
 
-#[tokio::test]
 async fn a_plan_that_cannot_be_is_a_final_error_and_a_missing_link_is_not() {
     let pod = Pod::new();
     let mut wrong = plan(Vec::new());
@@ -227,7 +239,6 @@ async fn a_plan_that_cannot_be_is_a_final_error_and_a_missing_link_is_not() {
     assert!(pod.set_up(&plan(Vec::new())).await.unwrap_err().is_final());
 }
 
-#[tokio::test]
 async fn a_tap_with_several_queues_is_a_multi_queue_tap() {
     let pod = Pod::new();
     let mut several = plan(Vec::new());

@@ -15,6 +15,8 @@ use hyper_util::rt::TokioIo;
 use hypervisor::arguments::{AGENT_SOCKET, MONITOR_SOCKET, SERIAL_SOCKET, VNC_SOCKET};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::waiting::until;
+use testkit::{Harness, Need, tests};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_stream::StreamExt;
@@ -25,8 +27,29 @@ use virt_launcher::rpc::{self, Empty, End, ExecRequest, FreezeRequest, ShutdownR
 
 use support::{instance, orlop, qemus};
 
+fn main() -> std::process::ExitCode {
+    const GUEST: [Need; 2] = [Need::Qemu, Need::Guest];
+    let guests = tests![
+        async a_start_goes_on_without_its_caller,
+        async a_guest_is_asked_paused_frozen_pictured_and_shut_down,
+        async a_panic_of_the_guest_is_told_as_such,
+        async a_reboot_is_counted_or_ends_the_guest_as_its_policy_says,
+        async a_watchdog_that_is_not_fed_bites,
+        async a_killed_qemu_is_told_and_a_killed_launcher_takes_it_along,
+        async a_sigterm_shuts_the_guest_down_before_the_launcher_ends,
+        async a_qemu_that_does_not_start_is_told_in_its_own_words,
+    ];
+    let limited = tests![async an_out_of_memory_kill_is_told_as_such];
+    let limited = limited.into_iter().map(|test| test.needing(&[Need::Root]));
+    let all = guests.into_iter().chain(limited).map(|test| test.needing(&GUEST)).collect();
+    // Guests are known by their names, and other tests on this machine may have the same.
+    Harness::default().on_own_machine().run(all)
+}
+
 /// The agent is up before the guest is; a login prompt is the last thing to come.
 const READY: &str = "until ps | grep -q '[g]etty'; do sleep 0.2; done";
+/// How long a guest may take for anything that ends, in milliseconds.
+const LONG_MS: u64 = 300_000;
 
 /// A launcher under test, and the agent it reports to.
 struct Launcher {
@@ -121,7 +144,6 @@ fn demo(name: &str, domain: &Value) -> Result<Value> {
     Ok(vmi)
 }
 
-#[tokio::test(flavor = "multi_thread")]
 async fn a_start_goes_on_without_its_caller() -> Result<()> {
     let mut launcher = Launcher::start("left").await?;
     let vmi = instance("left", &json!({}), &json!([]));
@@ -138,7 +160,6 @@ async fn a_start_goes_on_without_its_caller() -> Result<()> {
     launcher.reaches(|domain| domain.state() == State::Ended).await.map(drop)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     let mut launcher = Launcher::start("asked").await?;
     let vmi = demo("asked", &json!({}))?;
@@ -238,7 +259,7 @@ fn is_png_with_contents(png: &[u8]) -> bool {
 async fn in_guest(launcher: &mut Launcher, command: &str) -> Result<()> {
     launcher.reaches(|domain| domain.agent_connected).await?;
     let arguments = vec!["-c".to_owned(), command.to_owned()];
-    launcher.client.exec(ExecRequest { command: "/bin/sh".into(), arguments, timeout_ms: Some(60_000) }).await?;
+    launcher.client.exec(ExecRequest { command: "/bin/sh".into(), arguments, timeout_ms: Some(LONG_MS) }).await?;
     Ok(())
 }
 
@@ -246,7 +267,6 @@ async fn ends(launcher: &mut Launcher) -> Result<End> {
     Ok(launcher.reaches(|domain| domain.state() == State::Ended).await?.end())
 }
 
-#[tokio::test]
 async fn a_panic_of_the_guest_is_told_as_such() -> Result<()> {
     let mut launcher = Launcher::start("panic").await?;
     launcher.boot(&demo("panic", &json!({ "devices": { "panicDevices": [{ "model": "isa" }] } }))?).await?;
@@ -255,7 +275,6 @@ async fn a_panic_of_the_guest_is_told_as_such() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn a_reboot_is_counted_or_ends_the_guest_as_its_policy_says() -> Result<()> {
     let mut launcher = Launcher::start("reboot").await?;
     launcher.boot(&demo("reboot", &json!({}))?).await?;
@@ -276,7 +295,6 @@ async fn a_reboot_is_counted_or_ends_the_guest_as_its_policy_says() -> Result<()
     Ok(())
 }
 
-#[tokio::test]
 async fn a_watchdog_that_is_not_fed_bites() -> Result<()> {
     let mut launcher = Launcher::start("watchdog").await?;
     let watchdog = json!({ "devices": { "watchdog": { "name": "dog", "i6300esb": { "action": "poweroff" } } } });
@@ -288,7 +306,6 @@ async fn a_watchdog_that_is_not_fed_bites() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
 async fn a_killed_qemu_is_told_and_a_killed_launcher_takes_it_along() -> Result<()> {
     let mut launcher = Launcher::start("killed").await?;
     launcher.boot(&demo("killed", &json!({}))?).await?;
@@ -302,16 +319,11 @@ async fn a_killed_qemu_is_told_and_a_killed_launcher_takes_it_along() -> Result<
     ensure!(qemus("orphaned").len() == 1);
     launcher.signal("KILL")?;
     launcher.process.wait()?;
-    let gone = async {
-        while !qemus("orphaned").is_empty() {
-            // The kernel kills it with its parent; it is seen until it is gone.
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, gone).await.context("QEMU outlives its launcher")
+    // The kernel kills it with its parent; it is seen until it is gone.
+    until("QEMU does not outlive its launcher", || qemus("orphaned").is_empty());
+    Ok(())
 }
 
-#[tokio::test]
 async fn a_sigterm_shuts_the_guest_down_before_the_launcher_ends() -> Result<()> {
     let mut launcher = Launcher::start("term").await?;
     launcher.boot(&demo("term", &json!({}))?).await?;
@@ -323,7 +335,6 @@ async fn a_sigterm_shuts_the_guest_down_before_the_launcher_ends() -> Result<()>
     Ok(())
 }
 
-#[tokio::test]
 async fn a_qemu_that_does_not_start_is_told_in_its_own_words() -> Result<()> {
     let mut launcher = Launcher::start("failed").await?;
     let vmi = demo("failed", &json!({ "cpu": { "model": "NoSuchModel" } }))?;
@@ -367,7 +378,6 @@ impl Drop for Limited {
     }
 }
 
-#[tokio::test]
 async fn an_out_of_memory_kill_is_told_as_such() -> Result<()> {
     let group = Limited::new(&format!("orlop-test-{}", std::process::id()), 300 << 20)?;
     let mut launcher = Launcher::start("memory").await?;

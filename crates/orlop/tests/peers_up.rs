@@ -13,26 +13,24 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use testkit::{Harness, Need, tests};
 
 use guests::{bare, linux};
 use machine::{Machine, qemus};
 
 /// How long kubectl may wait. Guests are emulated.
-const WAIT: &str = "--timeout=120s";
+const WAIT: &str = "--timeout=600s";
 const EXAMPLES: [(&str, &str); 2] =
     [("examples/vm.yaml", "quay.io/containerdisks/debian:12"), ("examples/demo-vmi.yaml", "oci:GUEST/oci:demo")];
 
-#[test]
-#[ignore = "needs the real peers: make test-peers"]
-fn kubectl_sees_and_steers_what_runs_here() {
-    if let Err(error) = all() {
-        panic!("{error:#}");
-    }
+fn main() -> std::process::ExitCode {
+    let harness = Harness::default().needing(&[Need::Peers, Need::Root, Need::Qemu, Need::Guest]);
+    harness.on_own_machine().run(tests![kubectl_sees_and_steers_what_runs_here])
 }
 
 type Step = fn(&Kubectl<'_>) -> Result<()>;
 
-fn all() -> Result<()> {
+fn kubectl_sees_and_steers_what_runs_here() -> Result<()> {
     let machine = Machine::up()?;
     let kubectl = Kubectl(&machine);
     kubectl.apply(&linux("first", "Always")?.to_string())?;
@@ -58,7 +56,7 @@ struct Kubectl<'a>(&'a Machine);
 impl Kubectl<'_> {
     fn command(&self, arguments: &[&str]) -> Result<Command> {
         let mut command = Command::new("timeout");
-        command.arg("180").arg(e2e::peer("kubectl")?).arg("--kubeconfig").arg(self.0.kubeconfig()).args(arguments);
+        command.arg("700").arg(e2e::peer("kubectl")?).arg("--kubeconfig").arg(self.0.kubeconfig()).args(arguments);
         command.env("HOME", self.0.data()).stdin(Stdio::null());
         Ok(command)
     }

@@ -7,17 +7,37 @@ use std::net::TcpStream;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use e2e::control_plane::free_port;
 use e2e::guest;
 use e2e::registry::Registry;
 use serde_json::{Value, json};
+use testkit::waiting::until;
+use testkit::{Harness, Need, ports, tests};
 
 use support::{Guest, instance, qemus};
+
+fn main() -> std::process::ExitCode {
+    const GUEST: [Need; 2] = [Need::Qemu, Need::Guest];
+    const LOOPS: [Need; 3] = [Need::Qemu, Need::Guest, Need::Root];
+    const REGISTRY: [Need; 4] = [Need::Qemu, Need::Guest, Need::Program("docker-registry"), Need::Program("skopeo")];
+    let guests = tests![
+        a_container_disk_boots_with_cloud_init_network_and_entropy,
+        efi_firmware_boots_a_disk_with_a_config_drive_from_a_secret,
+        killing_orlop_leaves_no_qemu,
+    ];
+    let loops = tests![a_kernel_boots_directly_with_disks_on_every_bus];
+    let registry = tests![a_container_disk_comes_from_a_registry_once];
+    let refusals = tests![what_cannot_be_honoured_is_refused_by_its_path, a_missing_image_is_named];
+    let guests = guests.into_iter().map(|test| test.needing(&GUEST));
+    let loops = loops.into_iter().map(|test| test.needing(&LOOPS));
+    let registry = registry.into_iter().map(|test| test.needing(&REGISTRY));
+    let all = guests.chain(loops).chain(registry).chain(refusals).collect();
+    // Guests are known by their names, and other tests on this machine may have the same.
+    Harness::default().on_own_machine().run(all)
+}
 
 const USER_DATA: &str = "#cloud-config\npassword: secret\nchpasswd: { expire: false }\nssh_authorized_keys:\n\
                          - ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFakeKeyForTheTest someone@example.org\n";
 
-#[test]
 fn a_container_disk_boots_with_cloud_init_network_and_entropy() -> Result<()> {
     let domain = json!({
         "cpu": { "sockets": 1, "cores": 2, "threads": 1 },
@@ -35,7 +55,7 @@ fn a_container_disk_boots_with_cloud_init_network_and_entropy() -> Result<()> {
     let mut vmi = instance("layout", &domain, &volumes);
     vmi["spec"]["networks"] = json!([{ "name": "default", "pod": {} }]);
     vmi["spec"]["hostname"] = "anna".into();
-    let port = free_port()?;
+    let port = ports::free();
     let mut guest = Guest::run(&vmi, &["-p", &format!("{port}:22")])?;
     let console = &mut guest.console;
     console.log_in("orlop", "secret")?;
@@ -59,7 +79,6 @@ fn a_container_disk_boots_with_cloud_init_network_and_entropy() -> Result<()> {
     Ok(())
 }
 
-#[test]
 fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("claim.img");
@@ -97,7 +116,7 @@ fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
     let map = format!("settings={}", settings.display());
     let device = Loop::new(&folder.path().join("block.img"), 8 << 20)?;
     let block = format!("block={}", device.0);
-    let port = free_port()?;
+    let port = ports::free();
     let forward = format!("127.0.0.1:{port}:22");
     let mut guest = Guest::run(&vmi, &["--claim", &claim, "--claim", &block, "--config-map", &map, "-p", &forward])?;
     let console = &mut guest.console;
@@ -140,7 +159,6 @@ impl Drop for Loop {
     }
 }
 
-#[test]
 fn efi_firmware_boots_a_disk_with_a_config_drive_from_a_secret() -> Result<()> {
     let domain = json!({ "firmware": { "bootloader": { "efi": { "secureBoot": false } } } });
     let volumes = json!([
@@ -157,7 +175,6 @@ fn efi_firmware_boots_a_disk_with_a_config_drive_from_a_secret() -> Result<()> {
     Ok(())
 }
 
-#[test]
 fn a_container_disk_comes_from_a_registry_once() -> Result<()> {
     let registry = Registry::start()?;
     let reference = registry.push(&guest::image("demo")?, "guests/demo:1")?;
@@ -178,7 +195,6 @@ fn a_container_disk_comes_from_a_registry_once() -> Result<()> {
     Ok(())
 }
 
-#[test]
 fn killing_orlop_leaves_no_qemu() -> Result<()> {
     let volumes = json!([{ "name": "root", "containerDisk": { "image": guest::image("demo")? } }]);
     let mut guest = Guest::run(&instance("orphan", &json!({}), &volumes), &[])?;
@@ -188,10 +204,11 @@ fn killing_orlop_leaves_no_qemu() -> Result<()> {
     guest.signal("KILL")?;
     // The console ends when the last process that holds it has ended.
     guest.console.rest();
-    wait_until_gone("orphan")
+    // A killed process takes a moment to go.
+    until("QEMU is gone", || qemus("orphan").is_empty());
+    Ok(())
 }
 
-#[test]
 fn what_cannot_be_honoured_is_refused_by_its_path() -> Result<()> {
     let domain = json!({ "devices": { "gpus": [{ "name": "gpu", "deviceName": "example.org/gpu" }] } });
     let folder = tempfile::tempdir()?;
@@ -204,7 +221,6 @@ fn what_cannot_be_honoured_is_refused_by_its_path() -> Result<()> {
     Ok(())
 }
 
-#[test]
 fn a_missing_image_is_named() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let volumes = json!([{ "name": "root", "containerDisk": { "image": "oci:/nowhere:gone" } }]);
@@ -226,16 +242,4 @@ fn greets(port: u16) -> Result<bool> {
 fn with_network(mut vmi: Value) -> Value {
     vmi["spec"]["networks"] = json!([{ "name": "default", "pod": {} }]);
     vmi
-}
-
-/// A killed process takes a moment to go; asking the kernel again is all there is to do.
-fn wait_until_gone(name: &str) -> Result<()> {
-    for _ in 0..1000 {
-        if qemus(name).is_empty() {
-            return Ok(());
-        }
-        std::thread::yield_now();
-        e2e::output(&mut Command::new("true"))?;
-    }
-    anyhow::bail!("QEMU of {name} still runs: {:?}", qemus(name))
 }

@@ -1,5 +1,5 @@
-//! `orlop up` with real guests, pods, networks and disks, one test after the other: after each, the machine must be as it
-//! was before.
+//! `orlop up` with real guests, pods, networks and disks, one test after the other, on a machine of their own: after each,
+//! it must be as it was before.
 #![expect(
     clippy::disallowed_methods,
     clippy::needless_pass_by_value,
@@ -16,6 +16,8 @@ mod images;
 mod killing;
 #[path = "up/leftovers.rs"]
 mod leftovers;
+#[path = "up/looking.rs"]
+mod looking;
 #[path = "up/machine.rs"]
 mod machine;
 #[path = "up/networking.rs"]
@@ -29,17 +31,15 @@ mod storing;
 #[path = "up/strategies.rs"]
 mod strategies;
 
-use libtest_mimic::{Arguments, Conclusion, Failed, Trial};
+use testkit::{Harness, Need};
 
 use leftovers::Leftovers;
 
 type Test = fn() -> anyhow::Result<()>;
 
 fn main() -> std::process::ExitCode {
-    let mut arguments = Arguments::from_args();
-    // What is left over is looked for on the whole machine: two tests at once would see each other's.
-    arguments.test_threads = Some(1);
     let all = [
+        looking::TESTS,
         operating::TESTS,
         pods::TESTS,
         strategies::TESTS,
@@ -48,17 +48,14 @@ fn main() -> std::process::ExitCode {
         images::TESTS,
         killing::TESTS,
     ];
-    let trials = all.concat().into_iter().map(|(name, test)| Trial::test(name, move || run(test))).collect();
-    let conclusion: Conclusion = libtest_mimic::run(&arguments, trials);
-    conclusion.exit_code()
+    let tests = all.concat().into_iter().map(|(name, test)| testkit::Test::new(name, move || run(test)));
+    // What is left over is looked for on the whole machine: two tests at once would see each other's.
+    let harness = Harness::default().needing(&[Need::Root, Need::Qemu, Need::Guest]).on_own_machine().one_by_one();
+    harness.run(tests.collect())
 }
 
-fn run(test: Test) -> Result<(), Failed> {
-    let before = Leftovers::look().map_err(told)?;
-    test().map_err(told)?;
-    before.compare().map_err(told)
-}
-
-fn told(error: anyhow::Error) -> Failed {
-    format!("{error:#}").into()
+fn run(test: Test) -> anyhow::Result<()> {
+    let before = Leftovers::look()?;
+    test()?;
+    before.compare()
 }

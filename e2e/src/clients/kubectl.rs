@@ -6,15 +6,14 @@ mod read;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
+use testkit::NEVER;
 
 use super::{Outcome, all};
 use crate::peer;
-
-/// How often something is asked for. Each question takes a tenth of a second or so.
-const QUESTIONS: usize = 200;
 
 type Check = fn(&Kubectl) -> Result<()>;
 
@@ -105,15 +104,16 @@ impl Kubectl {
     }
 
     /// Asks again and again until the answer is as wanted, for what no `kubectl wait` can tell.
+    #[expect(clippy::disallowed_methods, reason = "other programs work in real time")]
     pub(crate) fn until(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> Result<()> {
-        let mut last = String::new();
-        for _ in 0..QUESTIONS {
-            last = self.ok(arguments)?;
+        let since = Instant::now();
+        loop {
+            let last = self.ok(arguments)?;
             if wanted(&last) {
                 return Ok(());
             }
+            ensure!(since.elapsed() < NEVER, "kubectl {arguments:?} still says {last:?}");
         }
-        bail!("kubectl {arguments:?} still says {last:?}")
     }
 
     fn feed(&self, arguments: &[&str], input: &str) -> Result<std::process::Output> {

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
@@ -15,8 +16,8 @@ use crate::differential::compare::{Difference, differences};
 use crate::differential::deviations::Deviations;
 use crate::{peer, root};
 
-/// How often both are looked at until they are the same. Each look takes a fifth of a second or so.
-const LOOKS: usize = 60;
+/// How long both are looked at until they are the same: longer than either may wait before it tries something again.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// The controllers that we have, so that no other of Kubernetes' takes part.
 const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,deployment-controller,garbage-collector-controller,\
     namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,replicaset-controller,\
@@ -34,7 +35,7 @@ struct Step {
 const UNSCHEDULABLE: &str = "patch deployment stuck --patch \
     {\"spec\":{\"progressDeadlineSeconds\":2,\"template\":{\"spec\":{\"nodeSelector\":{\"nowhere\":\"yes\"}}}}}";
 const STUCK: &str = "wait --for=jsonpath={.status.conditions[?(@.type==\"Progressing\")].reason}=ProgressDeadlineExceeded \
-    deployment/stuck --timeout=50s";
+    deployment/stuck --timeout=300s";
 const RECREATE: &str =
     "patch deployment anew --patch {\"spec\":{\"strategy\":{\"type\":\"Recreate\",\"rollingUpdate\":null}}}";
 
@@ -44,40 +45,40 @@ const fn step(name: &'static str, commands: &'static [&'static str]) -> Step {
 
 /// No deployment has ten events of different texts: from there on Kubernetes combines them by chance.
 const STEPS: &[Step] = &[
-    step("create", &["create deployment web --image=i:1 --replicas=3", "rollout status deployment/web --timeout=50s"]),
-    step("set image", &["set image deployment/web i=i:2", "rollout status deployment/web --timeout=50s"]),
-    step("scale up", &["scale deployment/web --replicas=5", "rollout status deployment/web --timeout=50s"]),
-    step("scale down", &["scale deployment/web --replicas=1", "rollout status deployment/web --timeout=50s"]),
+    step("create", &["create deployment web --image=i:1 --replicas=3", "rollout status deployment/web --timeout=300s"]),
+    step("set image", &["set image deployment/web i=i:2", "rollout status deployment/web --timeout=300s"]),
+    step("scale up", &["scale deployment/web --replicas=5", "rollout status deployment/web --timeout=300s"]),
+    step("scale down", &["scale deployment/web --replicas=1", "rollout status deployment/web --timeout=300s"]),
     step(
         "undo",
         &[
             "create deployment back --image=i:1 --replicas=2",
-            "rollout status deployment/back --timeout=50s",
+            "rollout status deployment/back --timeout=300s",
             "set image deployment/back i=i:2",
-            "rollout status deployment/back --timeout=50s",
+            "rollout status deployment/back --timeout=300s",
             "rollout undo deployment/back",
-            "rollout status deployment/back --timeout=50s",
+            "rollout status deployment/back --timeout=300s",
         ],
     ),
     step(
         "pause",
         &[
             "create deployment held --image=i:1",
-            "rollout status deployment/held --timeout=50s",
+            "rollout status deployment/held --timeout=300s",
             "rollout pause deployment/held",
         ],
     ),
     step("change while paused", &["set image deployment/held i=i:2"]),
     step("scale while paused", &["scale deployment/held --replicas=2"]),
-    step("resume", &["rollout resume deployment/held", "rollout status deployment/held --timeout=50s"]),
+    step("resume", &["rollout resume deployment/held", "rollout status deployment/held --timeout=300s"]),
     step("annotate", &["annotate deployment/held kubernetes.io/change-cause=because note=yes"]),
     step(
         "restart",
         &[
             "create deployment again --image=i:1",
-            "rollout status deployment/again --timeout=50s",
+            "rollout status deployment/again --timeout=300s",
             "rollout restart deployment/again",
-            "rollout status deployment/again --timeout=50s",
+            "rollout status deployment/again --timeout=300s",
         ],
     ),
     step(
@@ -85,7 +86,7 @@ const STEPS: &[Step] = &[
         &[
             "patch deployment again --patch {\"spec\":{\"revisionHistoryLimit\":1}}",
             "set image deployment/again i=i:2",
-            "rollout status deployment/again --timeout=50s",
+            "rollout status deployment/again --timeout=300s",
         ],
     ),
     step(
@@ -93,28 +94,28 @@ const STEPS: &[Step] = &[
         &[
             "create deployment anew --image=i:1 --replicas=2",
             RECREATE,
-            "rollout status deployment/anew --timeout=50s",
+            "rollout status deployment/anew --timeout=300s",
             "set image deployment/anew i=i:2",
-            "rollout status deployment/anew --timeout=50s",
+            "rollout status deployment/anew --timeout=300s",
         ],
     ),
     step(
         "get stuck",
         &[
             "create deployment stuck --image=i:1 --replicas=2",
-            "rollout status deployment/stuck --timeout=50s",
+            "rollout status deployment/stuck --timeout=300s",
             UNSCHEDULABLE,
             STUCK,
         ],
     ),
     step("scale while stuck", &["scale deployment/stuck --replicas=4"]),
-    step("undo while stuck", &["rollout undo deployment/stuck", "rollout status deployment/stuck --timeout=50s"]),
+    step("undo while stuck", &["rollout undo deployment/stuck", "rollout status deployment/stuck --timeout=300s"]),
     step(
         "delete in the background",
-        &["delete deployment web --cascade=background", "wait --for=delete rs,pods -l app=web --timeout=50s"],
+        &["delete deployment web --cascade=background", "wait --for=delete rs,pods -l app=web --timeout=300s"],
     ),
-    step("delete in the foreground", &["delete deployment anew --cascade=foreground --wait --timeout=50s"]),
-    step("delete and leave orphans", &["delete deployment stuck --cascade=orphan --wait --timeout=50s"]),
+    step("delete in the foreground", &["delete deployment anew --cascade=foreground --wait --timeout=300s"]),
+    step("delete and leave orphans", &["delete deployment stuck --cascade=orphan --wait --timeout=300s"]),
 ];
 
 /// One of the two clusters, and the names that were seen there.
@@ -169,7 +170,7 @@ fn start(orlop: &Path) -> Result<(Side, Side)> {
     theirs.cluster.hollow_nodes(3)?;
     for side in [&ours, &theirs] {
         // Without it no pod is taken.
-        side.cluster.kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "--timeout=50s"])?;
+        side.cluster.kubectl.ok(&["wait", "--for=create", "serviceaccount/default", "--timeout=300s"])?;
     }
     Ok((ours, theirs))
 }
@@ -185,8 +186,9 @@ impl Side {
 }
 
 /// Looks at both until they are the same; then, or when they are not in time, tells what differs.
+#[expect(clippy::disallowed_methods, reason = "other programs work in real time")]
 fn compare(ours: &mut Side, theirs: &mut Side, step: &Step, known: &Deviations) -> Result<Vec<Difference>> {
-    let mut looks = 0;
+    let since = Instant::now();
     loop {
         let (left, right) = std::thread::scope(|scope| {
             let other = scope.spawn(|| theirs.names.snapshot(&theirs.cluster.kubectl));
@@ -194,11 +196,10 @@ fn compare(ours: &mut Side, theirs: &mut Side, step: &Step, known: &Deviations) 
         });
         let (left, right) = (left?, right.map_err(|_| anyhow::anyhow!("it panicked"))??);
         let mut found = differences(left, right);
-        looks += 1;
         // Only the last look counts as a use of a deviation.
         let trial = known.clone();
         let same = found.iter().all(|difference| trial.explains(SCRIPT, step.name, &difference.path));
-        if same || looks == LOOKS {
+        if same || since.elapsed() > PATIENCE {
             found.retain(|difference| !known.explains(SCRIPT, step.name, &difference.path));
             return Ok(found);
         }

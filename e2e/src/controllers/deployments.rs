@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::{Check, Cluster};
+use super::{Check, Cluster, WAIT};
 use crate::clients::kubectl::{Kubectl, has};
 
 /// The checks in the order they run; most go on where the one before ended.
@@ -17,8 +17,6 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
     ("delete_in_the_foreground_waits_for_all", foreground),
     ("delete_may_leave_orphans", orphan),
 ];
-
-const WAIT: &str = "--timeout=50s";
 
 fn rolled_out(kubectl: &Kubectl, name: &str) -> Result<()> {
     kubectl.ok(&["rollout", "status", &format!("deployment/{name}"), WAIT]).map(drop)

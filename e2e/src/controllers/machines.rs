@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{Check, Cluster};
+use super::{Check, Cluster, WAIT};
 use crate::clients::kubectl::{Kubectl, has};
 
 /// On any API server.
@@ -27,8 +27,6 @@ pub(super) const ADMITTED: &[(&str, Check)] = &[
     ("the_kubevirt_object_is_followed", configuration),
     ("every_sample_runs_or_is_refused", samples),
 ];
-
-const WAIT: &str = "--timeout=50s";
 
 /// The VM of the seed document, in its old version.
 fn seed(name: &str) -> Value {

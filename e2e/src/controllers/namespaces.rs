@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Check, Cluster};
+use super::{Check, Cluster, WAIT};
 use crate::clients::kubectl::has;
 use crate::output;
 
@@ -17,8 +17,6 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
     ("a_token_secret_is_filled_and_goes_with_its_account", token),
     ("a_namespace_goes_with_custom_objects_in_it", deleted),
 ];
-
-const WAIT: &str = "--timeout=50s";
 
 /// A key that signs tokens, as an administrator makes it.
 pub(super) fn make_key(folder: &Path) -> Result<PathBuf> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Check, Cluster};
+use super::{Check, Cluster, WAIT};
 use crate::clients::kubectl::Kubectl;
 
 /// The checks in the order they run, on two nodes; the last one loses them.
@@ -12,8 +12,6 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
     ("a_taint_without_execution_evicts", taint),
     ("nodes_whose_process_ended_are_lost", lost),
 ];
-
-const WAIT: &str = "--timeout=50s";
 
 /// The nodes of the pods of the deployment, once all run.
 fn places(kubectl: &Kubectl) -> Result<Vec<String>> {
@@ -73,27 +71,27 @@ pub(super) fn lost(cluster: &mut Cluster) -> Result<()> {
     cluster.kubectl.ok(&["wait", "--for=create", "node/doomed-0", WAIT])?;
     cluster.kubectl.ok(&["wait", "--for=condition=Ready", "node/doomed-0", WAIT])?;
     cluster.end("doomed");
-    unreachable(&cluster.kubectl, "node/doomed-0", &["NoSchedule", "NoExecute"], "--timeout=30s")?;
+    unreachable(&cluster.kubectl, "node/doomed-0", &["NoSchedule", "NoExecute"])?;
     let ready = cluster.kubectl.ok(&["wait", "--for=condition=Ready", "node/hollow-0", "node/hollow-1", WAIT]);
     ready.context("the others are still there")?;
     // Where all nodes are lost, it may be the controllers that are: then no pod is evicted.
     cluster.end("node");
     cluster.controllers(&["--node-monitor-grace-period=4s", "--node-monitor-period=1s"])?;
     for node in ["node/hollow-0", "node/hollow-1"] {
-        unreachable(&cluster.kubectl, node, &["NoSchedule"], "--timeout=20s")?;
-        let taints = cluster.kubectl.ok(&["get", node, "-o", "jsonpath={.spec.taints[*].effect}"])?;
-        ensure!(taints == "NoSchedule", "{node} has {taints}");
+        unreachable(&cluster.kubectl, node, &["NoSchedule"])?;
+        // The one that is found lost first is not the last for a moment.
+        cluster.kubectl.until(&["get", node, "-o", "jsonpath={.spec.taints[*].effect}"], |now| now == "NoSchedule")?;
     }
     Ok(())
 }
 
 /// Waits until a node is lost, and tainted so.
-fn unreachable(kubectl: &Kubectl, node: &str, effects: &[&str], bound: &str) -> Result<()> {
-    kubectl.ok(&["wait", "--for=condition=Ready=Unknown", node, bound])?;
+fn unreachable(kubectl: &Kubectl, node: &str, effects: &[&str]) -> Result<()> {
+    kubectl.ok(&["wait", "--for=condition=Ready=Unknown", node, WAIT])?;
     for effect in effects {
         let filter = format!("?(@.effect==\"{effect}\")");
         let path = format!("--for=jsonpath={{.spec.taints[{filter}].key}}=node.kubernetes.io/unreachable");
-        kubectl.ok(&["wait", &path, node, bound])?;
+        kubectl.ok(&["wait", &path, node, WAIT])?;
     }
     Ok(())
 }

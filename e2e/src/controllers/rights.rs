@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
-use super::{Check, Cluster, namespaces, nodes};
-use crate::control_plane::{ControlPlane, free_port};
+use super::{Check, Cluster, WAIT, namespaces, nodes};
+use crate::control_plane::ControlPlane;
 use crate::http::Server;
 use crate::kubeconfig::Kubeconfig;
 
@@ -25,7 +25,6 @@ pub(super) const CHECKS: &[(&str, Check)] = &[
 ];
 
 pub(super) const LOG: &str = "audit.log";
-const WAIT: &str = "--timeout=50s";
 const POLICY: &str = "{\"apiVersion\": \"audit.k8s.io/v1\", \"kind\": \"Policy\", \"omitStages\": [\"RequestReceived\"], \
     \"rules\": [{\"level\": \"Metadata\"}]}";
 
@@ -43,7 +42,7 @@ pub(super) fn flags(folder: &Path, authority: &Path) -> Result<Vec<String>> {
         format!("--root-ca-file={}", authority.display()),
         "--use-service-account-credentials".to_owned(),
         "--bind-address=127.0.0.1".to_owned(),
-        format!("--secure-port={}", free_port()?),
+        format!("--secure-port={}", testkit::ports::free()),
         format!("--cert-dir={}", folder.display()),
     ])
 }

@@ -17,9 +17,9 @@ use crate::http::{Connection, Server};
 
 /// How long one answer, or the frames that a step waits for, may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-const FRAMES: Duration = Duration::from_secs(10);
+const FRAMES: Duration = Duration::from_secs(60);
 /// How often a request with `until` is repeated, and the pause between.
-const TRIES: usize = 200;
+const TRIES: usize = 2400;
 const PAUSE: Duration = Duration::from_millis(50);
 /// The headers that are part of the API.
 const HEADERS: [&str; 4] = ["allow", "content-type", "retry-after", "warning"];

@@ -7,17 +7,14 @@ use std::os::fd::OwnedFd;
 use dhcproto::v4::{self, DhcpOption, MessageType};
 use dhcproto::{Decodable, Decoder, Encodable, Encoder};
 use rustix::io::Errno;
+use testkit::namespace::Namespace;
+use testkit::waiting::within;
 use tokio::io::unix::AsyncFd;
 
 use super::{Settings, serve};
 use crate::kernel;
 use crate::mac::Mac;
 use crate::phase1::{Interface, Owner, Plan, set_up_here};
-
-#[path = "../../tests/support/mod.rs"]
-mod support;
-
-use support::Namespace;
 
 /// What stands before each packet: flags, and where a checksum is missing, if the first flag is set.
 const VIRTIO_HEADER: usize = 10;
@@ -98,10 +95,9 @@ async fn exchange() {
     };
     let settings = Settings { dns: vec![IpAddr::from([10, 96, 0, 10])], ..Settings::default() };
     let sockets = attached.sockets.remove(0);
-    let limit = std::time::Duration::from_secs(20);
     let (flags, checksum, offer) = tokio::select! {
         biased;
-        answered = tokio::time::timeout(limit, ask) => answered.unwrap(),
+        answered = within("an answer", ask) => answered,
         ended = serve(&attached.interfaces[0], sockets, &settings) => panic!("{ended:?}"),
     };
     assert_eq!((flags, checksum), (0, 0), "nothing is left for the guest's card to fill in");

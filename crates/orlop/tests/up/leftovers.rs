@@ -1,15 +1,15 @@
-//! What a test may have left on the machine.
+//! What a test may have left on the machine, or taken from it. The machine is the tests' own, so that whatever differs
+//! afterwards is of their making.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use testkit::NEVER;
 
-use super::machine::command_line;
-
-/// Processes are gone a moment after they were ended: their parent must have seen it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long there may be something left: processes are gone a moment after they were ended.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Everything that is looked at.
 #[derive(Debug, PartialEq)]
@@ -21,73 +21,41 @@ pub(crate) struct Leftovers {
     rules: BTreeSet<String>,
     loops: BTreeSet<String>,
     cgroups: BTreeSet<String>,
-    forwarding: String,
+    forwarding: BTreeSet<String>,
 }
 
 impl Leftovers {
     /// The machine as it is now.
     pub(crate) fn look() -> Result<Self> {
-        let rules = e2e::output(std::process::Command::new("nft").args(["list", "ruleset"]))?;
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        // Without what rules have counted.
+        let rules = run("nft", &["--stateless", "list", "ruleset"])?;
         Ok(Self {
             processes: processes(),
-            mounts: mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect(),
+            mounts: mounts()?.into_iter().collect(),
             namespaces: namespaces(),
             links: names("/sys/class/net"),
-            rules: rules.lines().map(|line| line.trim().to_owned()).collect(),
-            loops: names("/sys/block").into_iter().filter(|name| is_used_loop(name)).collect(),
+            rules: flat(&rules),
+            loops: names("/sys/block").into_iter().filter(|name| is_own_loop(name)).collect(),
             cgroups: cgroups(),
-            forwarding: std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")?,
+            forwarding: BTreeSet::from([std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward")?.trim().to_owned()]),
         })
     }
 
-    /// Fails with what is there now and was not before.
+    /// Fails with what is there now and was not before, and with what was there before and is not now.
     pub(crate) fn compare(&self) -> Result<()> {
         let since = Instant::now();
         loop {
-            let now = Self::look()?;
-            let more = self.more(&now);
-            if more.is_empty() {
+            let differences = self.differences(&Self::look()?);
+            if differences.is_empty() {
                 return Ok(());
             }
-            ensure!(since.elapsed() < PATIENCE, "left over:\n  {}", more.join("\n  "));
+            ensure!(since.elapsed() < PATIENCE, "the machine is not as it was:\n  {}", differences.join("\n  "));
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
-    /// Ends at once all that runs for a folder, and removes what is there now and was not before, but for files: as a machine
-    /// does that loses power.
-    pub(crate) fn cut_power(&self, data: &Path) -> Result<()> {
-        let run =
-            |program: &str, words: &[&str]| e2e::output(std::process::Command::new(program).args(words)).map(drop);
-        let running = of_folder(data);
-        // One that has gone meanwhile is as good as killed.
-        let pids: Vec<String> = running.iter().map(u32::to_string).collect();
-        let _ = run("kill", &[&["-KILL"], &pids.iter().map(String::as_str).collect::<Vec<_>>()[..]].concat());
-        while pids.iter().any(|pid| !is_dead(pid)) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let table = std::fs::read_to_string("/proc/self/mountinfo")?;
-        let mounts: Vec<&str> = table.lines().filter_map(|line| line.split(' ').nth(4)).collect();
-        for mount in mounts.into_iter().rev().filter(|mount| !self.mounts.contains(*mount)) {
-            run("umount", &["--lazy", mount])?;
-        }
-        for link in names("/sys/class/net").difference(&self.links) {
-            // The other end of a pair may have taken it along.
-            let _ = run("ip", &["link", "delete", link]);
-        }
-        let tables = e2e::output(std::process::Command::new("nft").args(["list", "tables"]))?;
-        for table in tables.lines().filter(|line| !self.rules.contains(&format!("{line} {{"))) {
-            let words: Vec<&str> = table.split_whitespace().collect();
-            run("nft", &[&["delete"], &words[..]].concat())?;
-        }
-        for group in cgroups().difference(&self.cgroups) {
-            run("find", &[group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"])?;
-        }
-        Ok(())
-    }
-
-    fn more(&self, now: &Self) -> Vec<String> {
+    /// What differs, one line each.
+    pub(crate) fn differences(&self, now: &Self) -> Vec<String> {
         let kinds = [
             ("process", &self.processes, &now.processes),
             ("mount", &self.mounts, &now.mounts),
@@ -96,52 +64,97 @@ impl Leftovers {
             ("rule", &self.rules, &now.rules),
             ("loop device", &self.loops, &now.loops),
             ("cgroup", &self.cgroups, &now.cgroups),
+            ("ip_forward", &self.forwarding, &now.forwarding),
         ];
-        let new =
-            kinds.iter().flat_map(|(kind, before, now)| now.difference(before).map(move |one| format!("{kind} {one}")));
-        let changed = (self.forwarding != now.forwarding).then(|| format!("ip_forward {}", now.forwarding.trim()));
-        new.chain(changed).collect()
+        let of = |(kind, before, now): (&str, &BTreeSet<String>, &BTreeSet<String>)| {
+            let more = now.difference(before).map(|one| format!("left over: {kind} {one}"));
+            let fewer = before.difference(now).map(|one| format!("taken away: {kind} {one}"));
+            more.chain(fewer).collect::<Vec<_>>()
+        };
+        kinds.into_iter().flat_map(of).collect()
+    }
+
+    /// Ends at once all that runs on the machine, and removes what is there now and was not before, but for files: as a
+    /// machine does that loses power. The machine outside does not lose it.
+    pub(crate) fn cut_power(&self) -> Result<()> {
+        ensure!(testkit::machine::namespaces() != testkit::machine::outside(), "this is no machine of our own");
+        let since = Instant::now();
+        loop {
+            // One may have started another meanwhile.
+            let running: Vec<String> = others().iter().map(u32::to_string).collect();
+            if running.is_empty() {
+                break;
+            }
+            ensure!(since.elapsed() < NEVER, "{running:?} cannot be killed");
+            let words: Vec<&str> = ["-KILL"].into_iter().chain(running.iter().map(String::as_str)).collect();
+            // One that has gone meanwhile is as good as killed.
+            let _ = run("kill", &words);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for mount in mounts()?.into_iter().rev().filter(|mount| !self.mounts.contains(mount)) {
+            run("umount", &["--lazy", &mount])?;
+        }
+        for link in names("/sys/class/net").difference(&self.links) {
+            // The other end of a pair may have taken it along.
+            let _ = run("ip", &["link", "delete", link]);
+        }
+        for table in run("nft", &["list", "tables"])?.lines().filter(|table| !self.rules.contains(*table)) {
+            let words: Vec<&str> = ["delete"].into_iter().chain(table.split_whitespace()).collect();
+            run("nft", &words)?;
+        }
+        for group in cgroups().difference(&self.cgroups) {
+            run("find", &[group, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"])?;
+        }
+        Ok(())
     }
 }
 
-/// Programs that only tests of ours run.
-fn processes() -> BTreeSet<String> {
-    let ours = ["orlop", "qemu-system-x86", "runc", "crun", "virtiofsd"];
-    let mut found = BTreeSet::new();
-    for pid in names("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if ours.iter().any(|our| name.trim().starts_with(our)) && !is_dead(&pid) {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            found.insert(format!("{pid} {}", line.chars().take(160).collect::<String>()));
+fn run(program: &str, words: &[&str]) -> Result<String> {
+    e2e::output(std::process::Command::new(program).args(words))
+}
+
+/// Every rule with the table and the chain that it is in, and how often it is there.
+fn flat(ruleset: &str) -> BTreeSet<String> {
+    let (mut inside, mut found) = (Vec::new(), BTreeSet::new());
+    for line in ruleset.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if line == "}" {
+            inside.pop();
+            continue;
         }
+        let opened = line.strip_suffix(" {");
+        let path: Vec<&str> = inside.iter().copied().chain([opened.unwrap_or(line)]).collect();
+        let (path, mut number) = (path.join(" | "), 1);
+        let mut name = path.clone();
+        while !found.insert(name) {
+            number += 1;
+            name = format!("{path} ({number})");
+        }
+        inside.extend(opened);
     }
     found
 }
 
-/// Processes that name a folder, and all that they started.
-fn of_folder(data: &Path) -> BTreeSet<u32> {
-    let numbers = || names("/proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
-    let data = data.display().to_string();
-    let mut found: BTreeSet<u32> = numbers().filter(|pid| command_line(*pid).contains(&data)).collect();
-    loop {
-        let known = found.len();
-        found.extend(
-            numbers().filter(|pid| parent(*pid).is_some_and(|parent| found.contains(&parent))).collect::<Vec<_>>(),
-        );
-        if found.len() == known {
-            return found;
-        }
-    }
+fn mounts() -> Result<Vec<String>> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(table.lines().filter_map(|line| line.split(' ').nth(4)).map(str::to_owned).collect())
 }
 
-fn parent(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+/// Processes that only the machine's first and this one know of: whatever tests have started.
+fn others() -> Vec<u32> {
+    let numbers = names("/proc").into_iter().filter_map(|name| name.parse::<u32>().ok());
+    numbers.filter(|pid| ![1, std::process::id()].contains(pid) && !is_dead(*pid)).collect()
+}
+
+fn processes() -> BTreeSet<String> {
+    let told = |pid: u32| {
+        let line = super::machine::command_line(pid);
+        format!("{pid} {}", line.chars().take(160).collect::<String>())
+    };
+    others().into_iter().map(told).collect()
 }
 
 /// Ended, and only not yet buried by the machine's first process.
-fn is_dead(pid: &str) -> bool {
+fn is_dead(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().find(|line| line.starts_with("State:")).is_none_or(|line| line.contains('Z'))
 }
@@ -153,23 +166,19 @@ fn namespaces() -> BTreeSet<String> {
     found.map(|link: PathBuf| link.display().to_string()).collect()
 }
 
-fn is_used_loop(name: &str) -> bool {
-    name.starts_with("loop") && Path::new("/sys/block").join(name).join("loop/backing_file").exists()
+/// Loop devices are the same in every namespace; files of tests are below their folder for temporary ones.
+fn is_own_loop(name: &str) -> bool {
+    let file = Path::new("/sys/block").join(name).join("loop/backing_file");
+    name.starts_with("loop")
+        && std::fs::read_to_string(file).is_ok_and(|file| Path::new(file.trim()).starts_with(std::env::temp_dir()))
 }
 
-/// Groups of ours, in any hierarchy.
+/// Groups of pods, in any hierarchy.
 fn cgroups() -> BTreeSet<String> {
     let roots = names("/sys/fs/cgroup").into_iter().map(|name| Path::new("/sys/fs/cgroup").join(name));
     let ours = roots.chain([PathBuf::from("/sys/fs/cgroup")]).map(|root| root.join("orlop"));
-    ours.filter_map(|path| std::fs::read_dir(&path).ok().map(|_| path))
-        .flat_map(|path| {
-            let children = std::fs::read_dir(&path).into_iter().flatten().flatten();
-            children
-                .filter(|entry| entry.path().is_dir())
-                .map(|entry| entry.path().display().to_string())
-                .collect::<Vec<_>>()
-        })
-        .collect()
+    let folders = ours.flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+    folders.map(|entry| entry.path()).filter(|path| path.is_dir()).map(|path| path.display().to_string()).collect()
 }
 
 fn names(folder: &str) -> BTreeSet<String> {

@@ -22,9 +22,10 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// How long anything may take. Guests are emulated, several at a time.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
-/// The bridge of tests, beside that of a real `orlop up`.
+/// How long anything may take. Guests are emulated, several at a time, and what failed before is tried again after five
+/// minutes at the latest: whoever waits longer waits in vain.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
+/// The bridge of tests. They have a machine of their own, so that it is in nobody's way.
 pub(crate) const BRIDGE: &str = "orloptest0";
 
 /// `orlop up` in a folder of its own. Everything is stopped and removed when it is dropped.
@@ -114,10 +115,10 @@ impl Machine {
         command
     }
 
-    /// Starts the machine anew, but not `orlop up`. `cut_power` ends all that runs for a folder.
-    pub(crate) fn reboot(&mut self, cut_power: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    /// Starts the machine anew, but not `orlop up`. `cut_power` ends all that runs.
+    pub(crate) fn reboot(&mut self, cut_power: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut process = self.process.take().context("orlop up does not run")?;
-        cut_power(&self.data())?;
+        cut_power()?;
         process.wait()?;
         let boot_id = self.folder.path().join("boot_id");
         std::fs::write(&boot_id, "00000000-0000-4000-8000-000000000000\n")?;

@@ -198,7 +198,7 @@ fn a_machine_that_loses_power_brings_its_vms_back() -> Result<()> {
     let before: Vec<_> = running.iter().map(|name| machine.phase(name, Phase::Running, None)).collect::<Result<_>>()?;
     let mut terminal = Terminal::log_in(&machine, "always")?;
     terminal.run("echo on-the-disk | dd of=/dev/vda conv=fsync 2> /dev/null")?;
-    machine.reboot(|data| idle.cut_power(data))?;
+    machine.reboot(|| idle.cut_power())?;
     drop(terminal);
     ensure!(running.iter().all(|name| qemus(name).is_empty()));
     machine.start()?;

@@ -25,7 +25,7 @@ pub(super) fn crds(kubectl: &Kubectl) -> Result<()> {
     let folder = root().join("deploy/crds");
     let folder = folder.to_string_lossy();
     has(&kubectl.ok(&["apply", "-f", &folder])?, "virtualmachineinstances.kubevirt.io created")?;
-    kubectl.ok(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=50s"])?;
+    kubectl.ok(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"])?;
     let again = kubectl.ok(&["apply", "-f", &folder])?;
     ensure!(again.lines().all(|line| line.ends_with(" unchanged")), "{again}");
     Ok(())
@@ -196,11 +196,11 @@ pub(super) fn delete_many(kubectl: &Kubectl) -> Result<()> {
     for name in ["many-a", "many-b"] {
         kubectl.given(&["create", "-f", "-"], &machine(name).replace("set: machines", "set: many"))?;
     }
-    let printed = kubectl.ok(&["delete", "-n", "kubectl", "vm", "-l", "set=many", "--timeout=20s"])?;
+    let printed = kubectl.ok(&["delete", "-n", "kubectl", "vm", "-l", "set=many", "--timeout=300s"])?;
     has(&printed, "many-a")?;
     has(&printed, "many-b")?;
     kubectl.given(&["delete", "-f", "-"], &machine("second"))?;
-    kubectl.ok(&["delete", "-n", "kubectl", "vm,vmirs", "--all", "--timeout=20s"])?;
+    kubectl.ok(&["delete", "-n", "kubectl", "vm,vmirs", "--all", "--timeout=300s"])?;
     let left = kubectl.ok(&["get", "-n", "kubectl", "vm,vmirs", "-o", "name"])?;
     ensure!(left.trim().is_empty(), "left: {left}");
     Ok(())

@@ -109,9 +109,9 @@ source: {component: test}
 pub(super) fn wait(kubectl: &Kubectl) -> Result<()> {
     let status = r#"{"status":{"conditions":[{"type":"Ready","status":"True"}],"printableStatus":"Running"}}"#;
     let patch = ["patch", "-n", "kubectl", "vm", "first", "--subresource=status", "--type=merge", "-p", status];
-    let wait = |condition: &str| kubectl.ok(&["wait", "-n", "kubectl", "vm/first", condition, "--timeout=20s"]);
+    let wait = |condition: &str| kubectl.ok(&["wait", "-n", "kubectl", "vm/first", condition, "--timeout=300s"]);
     let mut waiting =
-        kubectl.command(&["wait", "-n", "kubectl", "vm/first", "--for=condition=Ready", "--timeout=20s"]).spawn()?;
+        kubectl.command(&["wait", "-n", "kubectl", "vm/first", "--for=condition=Ready", "--timeout=300s"]).spawn()?;
     kubectl.ok(&patch)?;
     ensure!(waiting.wait()?.success(), "the condition was not seen");
     has(&wait("--for=condition=Ready")?, "condition met")?;
@@ -119,7 +119,7 @@ pub(super) fn wait(kubectl: &Kubectl) -> Result<()> {
     let missed = ["wait", "-n", "kubectl", "vm/first", "--for=condition=Other", "--timeout=1s"];
     has(&kubectl.refused(&missed, "")?, "timed out")?;
     let mut gone =
-        kubectl.command(&["wait", "-n", "kubectl", "vm/applied", "--for=delete", "--timeout=20s"]).spawn()?;
+        kubectl.command(&["wait", "-n", "kubectl", "vm/applied", "--for=delete", "--timeout=300s"]).spawn()?;
     kubectl.ok(&["delete", "-n", "kubectl", "vm", "applied", "--ignore-not-found"])?;
     ensure!(gone.wait()?.success(), "the deletion was not seen");
     Ok(())

@@ -1,0 +1,133 @@
+//! Runs tests that not every machine can run. What is left out is counted as ignored, and told with its reason.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::machine;
+use crate::needs::Need;
+
+/// Tests by their functions' names: `tests![one, async other]`, the latter on a runtime of its own.
+#[macro_export]
+macro_rules! tests {
+    (@ [$($done:expr,)*]) => { vec![$($done),*] };
+    (@ [$($done:expr,)*] async $name:path $(, $($rest:tt)*)?) => {
+        $crate::tests!(@ [$($done,)* $crate::Test::new(stringify!($name), || $crate::harness::block_on($name())),]
+            $($($rest)*)?)
+    };
+    (@ [$($done:expr,)*] $name:path $(, $($rest:tt)*)?) => {
+        $crate::tests!(@ [$($done,)* $crate::Test::new(stringify!($name), || $name()),] $($($rest)*)?)
+    };
+    ($($all:tt)*) => { $crate::tests!(@ [] $($all)*) };
+}
+
+/// One test.
+pub struct Test {
+    name: String,
+    needs: Vec<Need>,
+    run: Box<dyn FnOnce() -> Result<(), Failed> + Send>,
+}
+
+impl Test {
+    /// A test that fails by a panic, or by what it returns.
+    pub fn new<O: Outcome>(name: impl Into<String>, run: impl FnOnce() -> O + Send + 'static) -> Self {
+        // Spaces are how paths are printed by some compilers.
+        let name = name.into().replace(' ', "");
+        Self { name, needs: Vec::new(), run: Box::new(|| run().judge()) }
+    }
+
+    /// The same test, where a machine has this.
+    #[must_use]
+    pub fn needing(mut self, needs: &[Need]) -> Self {
+        self.needs.extend(needs);
+        self
+    }
+}
+
+/// How a test may end.
+pub trait Outcome {
+    /// Whether it was well.
+    ///
+    /// # Errors
+    /// With why not.
+    fn judge(self) -> Result<(), Failed>;
+}
+
+impl Outcome for () {
+    fn judge(self) -> Result<(), Failed> {
+        Ok(())
+    }
+}
+
+impl<E: Display> Outcome for Result<(), E> {
+    fn judge(self) -> Result<(), Failed> {
+        self.map_err(|error| format!("{error:#}").into())
+    }
+}
+
+/// Runs an asynchronous test to its end.
+pub fn block_on<O>(test: impl Future<Output = O>) -> O {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(2).enable_all().build().unwrap().block_on(test)
+}
+
+/// How the tests of one program are run.
+#[derive(Default)]
+pub struct Harness {
+    needs: Vec<Need>,
+    own_machine: bool,
+    one_by_one: bool,
+}
+
+impl Harness {
+    /// What every test needs.
+    #[must_use]
+    pub fn needing(mut self, needs: &[Need]) -> Self {
+        self.needs.extend(needs);
+        self
+    }
+
+    /// Tests that look at the whole machine, or change it, get one of their own: see [`machine`].
+    #[must_use]
+    pub fn on_own_machine(mut self) -> Self {
+        self.own_machine = true;
+        self
+    }
+
+    /// Tests that would see each other.
+    #[must_use]
+    pub fn one_by_one(mut self) -> Self {
+        self.one_by_one = true;
+        self
+    }
+
+    /// Runs them, as the arguments of this process say.
+    #[must_use]
+    pub fn run(self, tests: Vec<Test>) -> ExitCode {
+        let mut arguments = Arguments::from_args();
+        if self.one_by_one {
+            arguments.test_threads = Some(1);
+        }
+        let judged: Vec<(Test, Option<String>)> = tests
+            .into_iter()
+            .map(|test| {
+                let missing = self.needs.iter().chain(&test.needs).find_map(|need| need.missing());
+                (test, missing)
+            })
+            .collect();
+        let runs = |test: &Test| arguments.filter.as_ref().is_none_or(|filter| test.name.contains(filter));
+        let is_any = judged.iter().any(|(test, missing)| missing.is_none() && runs(test));
+        // Without the rights to make one, what needs no rights can be run as well.
+        let can_have_own = rustix::process::geteuid().is_root();
+        if self.own_machine && can_have_own && is_any && !arguments.list && !machine::is_inside() {
+            return machine::run_inside();
+        }
+        let trials = judged.into_iter().map(|(test, missing)| {
+            let trial = Trial::test(test.name, test.run).with_ignored_flag(missing.is_some());
+            trial.with_kind(missing.unwrap_or_default())
+        });
+        libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    }
+}

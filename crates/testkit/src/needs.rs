@@ -1,0 +1,90 @@
+//! What a test may need of the machine, and whether it is there.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Set to `fast` it leaves out whatever needs root or guests; set to `all` nothing is left out, and what is missing fails.
+pub const CHOICE: &str = "ORLOP_TESTS";
+
+/// Something that not every machine has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// The rights of root: namespaces, mounts, links, control groups.
+    Root,
+    /// QEMU.
+    Qemu,
+    /// The Linux that tests boot. It is built when it is first needed, from packages that come over the network.
+    Guest,
+    /// The real programs that Orlop is compared with, which `make test-peers` builds.
+    Peers,
+    /// Another program.
+    Program(&'static str),
+    /// The folder of this name in `../shared`, which is no part of the project.
+    Shared(&'static str),
+}
+
+impl Need {
+    /// Why it is not here, if it is not.
+    #[must_use]
+    pub fn missing(self) -> Option<String> {
+        match std::env::var(CHOICE).as_deref() {
+            Ok("all") if self != Self::Peers => return None,
+            Ok("fast") if matches!(self, Self::Root | Self::Qemu | Self::Guest) => return Some(self.to_string()),
+            _ => {}
+        }
+        let is_here = match self {
+            Self::Root => rustix::process::geteuid().is_root(),
+            Self::Qemu => program("qemu-system-x86_64").is_some(),
+            Self::Guest => guest().is_some(),
+            Self::Peers => ["ORLOP_PEERS", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some()),
+            Self::Program(name) => program(name).is_some(),
+            Self::Shared(name) => shared(name).is_dir(),
+        };
+        (!is_here).then(|| self.to_string())
+    }
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => formatter.write_str("needs root"),
+            Self::Qemu => formatter.write_str("needs QEMU"),
+            Self::Guest => formatter.write_str("needs the test guest"),
+            Self::Peers => formatter.write_str("needs the real peers: make test-peers"),
+            Self::Program(name) => write!(formatter, "needs {name}"),
+            Self::Shared(name) => write!(formatter, "needs ../shared/{name}"),
+        }
+    }
+}
+
+/// The folder of the workspace.
+#[must_use]
+pub fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A folder beside the workspace, which may be missing.
+#[must_use]
+pub fn shared(name: &str) -> PathBuf {
+    workspace().join("../shared").join(name)
+}
+
+/// Where a program is. Users' paths often lack the folders of the system's own.
+fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|file| file.exists())
+}
+
+/// The folder of the test guest, built if it can be.
+fn guest() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let build = || {
+        let built = Command::new(workspace().join("guest/build")).output().ok()?;
+        let folder = String::from_utf8(built.stdout).ok()?;
+        built.status.success().then(|| PathBuf::from(folder.trim()))
+    };
+    FOLDER.get_or_init(build).as_deref()
+}
