@@ -21,11 +21,14 @@ pub(super) struct Names {
 impl Names {
     /// All that the controllers made and said, in the namespace `default`.
     pub(super) fn snapshot(&mut self, kubectl: &Kubectl) -> Result<Value> {
-        let printed = kubectl.ok(&["get", "deployments,replicasets,pods,events", "-o", "json"])?;
-        let list: Value = serde_json::from_str(&printed)?;
+        self.read(&kubectl.ok(&["get", "deployments,replicasets,pods,events", "-o", "json"])?)
+    }
+
+    fn read(&mut self, printed: &str) -> Result<Value> {
+        let list: Value = serde_json::from_str(printed)?;
         let items = list["items"].as_array().context("kubectl printed no list")?;
         self.learn(items);
-        let plain = self.plain(&printed)?;
+        let plain = self.plain(printed)?;
         let list: Value = serde_json::from_str(&plain)?;
         let items = list["items"].as_array().context("names made it no list")?;
         let mut found = json!({ "deployments": {}, "sets": {}, "pods": {}, "events": {} });
@@ -35,7 +38,7 @@ impl Names {
                 Some("Deployment") => found["deployments"][name] = object(item),
                 Some("ReplicaSet") => found["sets"][name] = object(item),
                 Some("Pod") => push(&mut found["pods"], name, pod(item)),
-                Some("Event") => count(&mut found["events"], item),
+                Some("Event") if is_by_controllers(item) => count(&mut found["events"], item),
                 _ => {}
             }
         }
@@ -139,6 +142,12 @@ fn push(lists: &mut Value, name: &str, value: Value) {
     }
 }
 
+/// Whether an event is about something that the compared controllers look after. A server also writes some about itself,
+/// such as about the address of its own service, when it happens to look at a bad moment.
+fn is_by_controllers(event: &Value) -> bool {
+    matches!(event["involvedObject"]["kind"].as_str(), Some("Deployment" | "ReplicaSet" | "Pod" | "Node"))
+}
+
 /// Events that tell the same are counted together.
 fn count(events: &mut Value, item: &Value) {
     let about = &item["involvedObject"];
@@ -158,4 +167,27 @@ fn count(events: &mut Value, item: &Value) {
     let times = item["series"]["count"].as_u64().or_else(|| item["count"].as_u64()).unwrap_or(1).max(1);
     let before = events[&key].as_u64().unwrap_or_default();
     events[&key] = (before + times).into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: &str, reason: &str, component: &str) -> Value {
+        json!({
+            "kind": "Event", "metadata": { "name": format!("{kind}.{reason}") }, "type": "Normal", "reason": reason,
+            "involvedObject": { "kind": kind, "name": "web" }, "source": { "component": component }, "count": 2,
+        })
+    }
+
+    #[test]
+    fn what_a_server_says_of_itself_is_no_word_of_a_controller() {
+        let said = [
+            event("Deployment", "ScalingReplicaSet", "deployment-controller"),
+            event("Service", "ClusterIPNotAllocated", "ipallocator-repair-controller"),
+        ];
+        let found = Names::default().read(&json!({ "items": said }).to_string()).unwrap();
+        let expected = json!({ "Deployment web Normal ScalingReplicaSet by deployment-controller: ": 2 });
+        assert_eq!(found["events"], expected);
+    }
 }
