@@ -18,7 +18,8 @@ use manager::serving::{CertificateError, ServingError};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use testkit::waiting::within;
+use tokio::time::sleep;
 
 use support::{Proof, Reviewer, authority, self_signed, show, token, try_files};
 
@@ -249,19 +250,17 @@ async fn a_start_with_files_that_cannot_be_used_fails() {
 
 #[tokio::test]
 async fn a_stop_waits_for_running_requests_and_for_nobody_else() {
-    let shown = show(Some(Reviewer::default().client()), None).await;
+    let reviewer = Reviewer::default();
+    let shown = show(Some(reviewer.client()), None).await;
     let known = CertificateDer::from_pem_file(&shown.certificate).unwrap();
     let _silent = shown.connect(known, Proof::default()).await.unwrap();
+    let held = reviewer.hold();
     let stop = async {
-        // The reviews take a tenth of a second.
-        sleep(Duration::from_millis(60)).await;
+        within("a request that waits for its review", held.wanted()).await;
         shown.stop();
+        drop(held);
     };
-    let started = Instant::now();
     let ((code, _), ()) = futures_util::future::join(shown.get("/metrics", token("see")), stop).await;
     assert_eq!(code, 200);
-    let address = shown.address;
-    shown.ended().await;
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-    assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    within("the end", shown.ended()).await;
 }

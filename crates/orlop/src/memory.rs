@@ -115,22 +115,26 @@ mod tests {
         assert_eq!(code(maps), [(0x55d8, 0x18)]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn code_that_is_not_needed_is_let_go_of() {
-        let of_files = || {
-            let status = std::fs::read_to_string("/proc/self/status").unwrap();
-            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap().to_owned();
-            line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
-        };
-        // All of this program, and it goes on running without it.
-        for (start, length) in code(&std::fs::read_to_string("/proc/self/maps").unwrap()) {
-            let pages: Vec<u8> = (start..start + length).step_by(4096).map(first_byte).collect();
-            assert!(!pages.is_empty());
-        }
-        let before = of_files();
-        forget_start().await;
-        let after = of_files();
-        assert!(after + (4 << 10) < before, "{after} of {before} KiB are left");
+    fn of_files() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap().to_owned();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    }
+
+    #[test]
+    fn code_that_is_not_needed_is_let_go_of() {
+        testkit::alone(module_path!(), "code_that_is_not_needed_is_let_go_of", || {
+            // All of this program, and it goes on running without it.
+            for (start, length) in code(&std::fs::read_to_string("/proc/self/maps").unwrap()) {
+                let pages: Vec<u8> = (start..start + length).step_by(4096).map(first_byte).collect();
+                assert!(!pages.is_empty());
+            }
+            let before = of_files();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+            runtime.unwrap().block_on(forget_start());
+            let after = of_files();
+            assert!(after + (4 << 10) < before, "{after} of {before} KiB are left");
+        });
     }
 
     #[expect(unsafe_code, reason = "code is read to have its page in memory")]
@@ -141,17 +145,19 @@ mod tests {
 
     #[test]
     fn memory_that_is_free_goes_back() {
-        // Small pieces between pieces that stay: the library cannot give these back by itself.
-        let mut pieces: Vec<Vec<u8>> = (0..20_000).map(|_| vec![1; 2000]).collect();
-        let full = resident();
-        let mut number = 0;
-        pieces.retain(|_| {
-            number += 1;
-            number % 100 == 0
+        testkit::alone(module_path!(), "memory_that_is_free_goes_back", || {
+            // Small pieces between pieces that stay: the library cannot give these back by itself.
+            let mut pieces: Vec<Vec<u8>> = (0..20_000).map(|_| vec![1; 2000]).collect();
+            let full = resident();
+            let mut number = 0;
+            pieces.retain(|_| {
+                number += 1;
+                number % 100 == 0
+            });
+            trim();
+            let left = resident();
+            assert!(left + (20 << 20) < full, "{left} of {full} are left");
+            assert_eq!(pieces.len(), 200);
         });
-        trim();
-        let left = resident();
-        assert!(left + (20 << 20) < full, "{left} of {full} are left");
-        assert_eq!(pieces.len(), 200);
     }
 }

@@ -113,6 +113,6 @@ async fn a_process_whose_store_failed_ends() {
     file.execute_batch("DROP TABLE objects").unwrap();
     let error = server.create("b", "1").await.unwrap_err().to_string();
     assert!(error.contains("500"), "{error}");
-    let said = tokio::time::timeout(std::time::Duration::from_secs(20), server.failed()).await.unwrap();
+    let said = testkit::waiting::within("the end of the process", server.failed()).await;
     assert!(said.contains("orlop: the store failed: no such table"), "{said}");
 }

@@ -24,7 +24,7 @@ use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -185,9 +185,29 @@ pub(crate) struct Reviewer {
     /// What was asked, in short.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
     pub(crate) away: Arc<AtomicBool>,
+    /// Whoever reviews has a part of it; how many have come.
+    turn: Arc<RwLock<()>>,
+    came: Arc<watch::Sender<usize>>,
+}
+
+/// No review ends while it lives.
+pub(crate) struct Held {
+    _turn: OwnedRwLockWriteGuard<()>,
+    came: watch::Receiver<usize>,
+}
+
+impl Held {
+    /// Waits until a review is asked for.
+    pub(crate) async fn wanted(&self) {
+        self.came.clone().changed().await.unwrap();
+    }
 }
 
 impl Reviewer {
+    pub(crate) fn hold(&self) -> Held {
+        Held { _turn: self.turn.clone().try_write_owned().unwrap(), came: self.came.subscribe() }
+    }
+
     pub(crate) fn client(&self) -> Client {
         let reviewer = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -196,8 +216,10 @@ impl Reviewer {
                 let path = request.uri().path().to_owned();
                 let body = request.into_body().collect().await.unwrap().to_bytes();
                 let mut review: Value = serde_json::from_slice(&body).unwrap();
+                reviewer.came.send_modify(|count| *count += 1);
                 // Others come meanwhile.
                 tokio::time::sleep(Duration::from_millis(50)).await;
+                let _turn = reviewer.turn.read().await;
                 let code = if reviewer.away.load(Ordering::SeqCst) { 503 } else { 201 };
                 review["status"] = reviewer.review(&path, &review["spec"]);
                 let body = Body::from(review.to_string().into_bytes());

@@ -1,13 +1,12 @@
 //! The controllers and hollow nodes as processes of their own, on the API server.
 
 use std::process::Stdio;
-use std::time::Duration;
 
 use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use testkit::waiting::within;
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
 
 use crate::process::{Process, ask};
 
@@ -37,7 +36,7 @@ pub(crate) async fn until(server: &Process, path: &str, wanted: impl Fn(&Value) 
             }
         }
     };
-    timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("it does not come at {path}"))
+    within(path, waiting).await
 }
 
 #[tokio::test]

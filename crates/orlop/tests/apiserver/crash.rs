@@ -1,15 +1,21 @@
-//! The server is killed at random points, hundreds of times; whatever it acknowledged is there afterwards.
+//! The server is killed at random points, again and again; whatever it acknowledged is there afterwards.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::Method;
 use serde_json::{Value, json};
+use testkit::waiting::within;
+use tokio::sync::watch;
 
 use crate::process::{MAPS, Process, ask, map};
 
-const ROUNDS: u64 = 250;
+/// How often it is killed; `make soak` does it longer. `ORLOP_CRASH_SEED` makes the points other ones.
+const ROUNDS: usize = 60;
 const WRITERS: u64 = 3;
+/// A kill comes after so many acknowledged writes at the most, and so many microseconds after the last of them.
+const MOST_WRITES: u64 = 24;
+const LONGEST: u64 = 2000;
 
 /// What a writer knows of one of its objects.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,39 +42,41 @@ impl Chance {
 async fn nothing_acknowledged_is_lost_however_it_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledgers: Vec<Ledger> = vec![Ledger::new(); usize::try_from(WRITERS).unwrap()];
-    let mut chance = Chance(7);
-    let (mut latest, mut writes) = (0, 0);
-    for round in 0..ROUNDS {
+    let mut chance = Chance(testkit::soak::seed("ORLOP_CRASH_SEED").wrapping_mul(7));
+    let mut latest = 0;
+    for _ in 0..testkit::soak::rounds(ROUNDS) {
         let mut server = Process::start(folder.path()).await;
         latest = check(&server, &mut ledgers, latest).await;
+        let (acknowledged, mut count) = watch::channel(0);
         let mut writers = Vec::new();
         for (writer, ledger) in ledgers.drain(..).enumerate() {
             let connection = server.connect().await.unwrap();
-            let chance = Chance(round * WRITERS + u64::try_from(writer).unwrap());
-            writers.push(tokio::spawn(write(connection, writer, ledger, chance)));
+            let chance = Chance(chance.next(u64::MAX));
+            writers.push(tokio::spawn(write(connection, writer, ledger, chance, acknowledged.clone())));
         }
-        tokio::time::sleep(Duration::from_micros(chance.next(40_000))).await;
+        let enough = chance.next(MOST_WRITES);
+        within("acknowledged writes", count.wait_for(|count| *count >= enough)).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(chance.next(LONGEST))).await;
         server.kill().await;
         for writer in writers {
-            let (ledger, count, seen) = writer.await.unwrap();
+            let (ledger, seen) = writer.await.unwrap();
             ledgers.push(ledger);
-            writes += count;
             latest = latest.max(seen);
         }
     }
     let server = Process::start(folder.path()).await;
     check(&server, &mut ledgers, latest).await;
-    assert!(writes > ROUNDS, "only {writes} writes were acknowledged: the kills came too early to show anything");
 }
 
-/// Writes until the server is gone. Gives what it knows, how much was acknowledged and the latest revision it saw.
+/// Writes until the server is gone. Gives what it knows and the latest revision it saw.
 async fn write(
     mut connection: e2e::http::Connection,
     writer: usize,
     mut ledger: Ledger,
     mut chance: Chance,
-) -> (Ledger, u64, u64) {
-    let (mut count, mut latest) = (0, 0);
+    acknowledged: watch::Sender<u64>,
+) -> (Ledger, u64) {
+    let mut latest = 0;
     loop {
         let name = format!("w{writer}-{}", chance.next(6));
         let known = ledger.entry(name.clone()).or_default();
@@ -83,13 +91,13 @@ async fn write(
         match ask(&mut connection, method, &path, &body).await {
             Ok(answer) => {
                 *known = Known { acknowledged: asked, asked: None };
-                count += 1;
+                acknowledged.send_modify(|count| *count += 1);
                 latest = latest.max(revision(&answer));
             }
             // Whatever else it is, it is the end of the server: these requests are never refused.
             Err(error) => {
                 assert!(!error.to_string().contains(": \""), "{name}: {error}");
-                return (ledger, count, latest);
+                return (ledger, latest);
             }
         }
     }

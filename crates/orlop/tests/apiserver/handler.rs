@@ -1,11 +1,9 @@
 //! `orlop virt-handler` as a process of its own, beside a kubelet that is not there.
 
-use std::time::Duration;
-
 use http::Method;
 use serde_json::{Value, json};
+use testkit::waiting::within;
 use tokio::process::Command;
-use tokio::time::timeout;
 
 use crate::control_plane::{beside, until};
 use crate::process::{Process, ask};
@@ -37,7 +35,7 @@ async fn a_handler_tells_what_it_offers_and_takes_leave() {
     connection.ask(Method::PATCH, "/api/v1/nodes/n", &merge, body).await.unwrap();
     let pid = handler.id().unwrap().to_string();
     assert!(Command::new("kill").arg(pid).status().await.unwrap().success());
-    let ended = timeout(Duration::from_secs(30), handler.wait()).await.unwrap().unwrap();
+    let ended = within("the end of the handler", handler.wait()).await.unwrap();
     assert!(ended.success(), "{ended}");
     let node = ask(&mut connection, Method::GET, "/api/v1/nodes/n", &Value::Null).await.unwrap();
     assert_eq!(node["metadata"]["labels"]["kubevirt.io/schedulable"], "false");

@@ -170,6 +170,17 @@ async fn a_stop_ends_idle_connections_at_once() {
     assert!(lasts(served).await < Duration::from_secs(1));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_nobody_who_has_not_asked() {
+    let server = server();
+    for protocol in ["http/1.1", "h2"] {
+        let (_stream, served) = server.connect(protocol).await;
+        server.stop.send_replace(true);
+        assert!(lasts(served).await < Duration::from_secs(1), "{protocol}");
+        server.stop.send_replace(false);
+    }
+}
+
 /// Reads an answer to its end.
 trait CollectStatus {
     async fn collect_status(self) -> u16;
