@@ -12,7 +12,7 @@ use super::{PATIENCE, USERLAND, median, program, ratio, watch};
 use crate::resident_kib;
 
 /// What the driver logs when QEMU runs the guest.
-const RESUMED: &str = "event=\"RESUME\"";
+const RESUMED: &str = "event=RESUME";
 
 /// What one run of `orlop` took and held.
 struct Ours {
@@ -79,7 +79,7 @@ fn ours(manifest: &Path) -> Result<Ours> {
     let mut child = Command::new(program()?)
         .arg("run")
         .arg(manifest)
-        .env("ORLOP_LOG_LEVEL", "debug")
+        .env("ORLOP_LOG", "debug")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -13,6 +13,7 @@ mod exec_guarded;
 mod get;
 mod hollow;
 mod lifecycle;
+mod logging;
 mod memory;
 mod network_setup;
 mod node;
@@ -20,6 +21,7 @@ mod of_node;
 mod program;
 mod programs;
 mod roles;
+mod rotating;
 mod run;
 mod scheduler;
 mod shim;
@@ -39,15 +41,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lifecycle::Verb;
-use tracing::level_filters::LevelFilter;
+use logging::Program;
 
 /// Runs virtual machines through the Kubernetes API.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
-    /// What to log on standard error: off, error, warn, info, debug or trace.
-    #[arg(long, global = true, default_value = "warn", env = "ORLOP_LOG_LEVEL")]
-    log_level: LevelFilter,
+    #[command(flatten)]
+    logging: logging::Arguments,
     #[command(subcommand)]
     command: Command,
 }
@@ -88,10 +89,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { log_level, command } = Arguments::parse_from(words(std::env::args_os()));
-    tracing_subscriber::fmt().with_max_level(log_level).with_writer(std::io::stderr).without_time().init();
+    let Arguments { logging, command } = Arguments::parse_from(words(std::env::args_os()));
+    let log = logging.start(program(&command));
     let result = match command {
-        Command::Up(arguments) => up::run(*arguments, &mut std::io::stdout()),
+        Command::Up(arguments) => up::run(*arguments, &log, &mut std::io::stdout()),
         Command::Down(arguments) => down::run(&arguments, &mut std::io::stdout()),
         Command::Status(arguments) => status::run(&arguments, &mut std::io::stdout()),
         Command::Shim(arguments) => shim::run(&arguments),
@@ -118,6 +119,21 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(&error),
+    }
+}
+
+/// Who logs: what runs for long tells what it does, whoever asks for an answer reads that.
+fn program(command: &Command) -> Program {
+    match command {
+        Command::Up(_) => Program::Serves("orlop"),
+        Command::Apiserver(_) => Program::Serves("apiserver"),
+        Command::ControllerManager(_) => Program::Serves("kube-controllers"),
+        Command::Node(_) | Command::Shim(_) => Program::Serves("node"),
+        Command::Scheduler(_) => Program::Serves("scheduler"),
+        Command::VirtController(_) => Program::Serves("virt-controller"),
+        Command::VirtHandler(_) => Program::Serves("virt-handler"),
+        Command::VirtLauncher(_) => Program::Serves("virt-launcher"),
+        _ => Program::Answers,
     }
 }
 

@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use virt_controller::render::Launcher;
 
 use crate::admission::VirtualMachines;
+use crate::logging::Sink;
 use crate::target::{Data, kubeconfig};
 use crate::{crds, memory, roles, scheduler};
 use control::Report;
@@ -60,7 +61,7 @@ pub(crate) struct Arguments {
     print_unit: bool,
 }
 
-pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> anyhow::Result<()> {
     if arguments.print_unit {
         let program = std::env::current_exe().context("find this program")?;
         let flags: Vec<String> = std::env::args().skip(1).filter(|flag| flag != "--print-unit").collect();
@@ -75,6 +76,7 @@ pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<
     let data = arguments.data.folder()?;
     std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
     let _lock = lock::take(&data)?;
+    log.keep(&places::own_log(&data))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     let result = runtime.block_on(serve(arguments, &data, out));
     runtime.shutdown_background();

@@ -17,6 +17,11 @@ pub(crate) fn logs(data: &Path) -> PathBuf {
     data.join("logs")
 }
 
+/// The log of `orlop up` itself, beside those of containers: one search finds all that is told of a VM.
+pub(crate) fn own_log(data: &Path) -> PathBuf {
+    logs(data).join("orlop.log")
+}
+
 /// Images, unpacked.
 pub(crate) fn images(data: &Path) -> PathBuf {
     data.join("images")

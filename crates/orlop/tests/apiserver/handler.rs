@@ -19,10 +19,8 @@ async fn a_handler_tells_what_it_offers_and_takes_leave() {
     let place = |name: &str| folder.path().join(name).display().to_string();
     let (kubelet, state) = (place("kubelet"), place("state"));
     std::fs::create_dir_all(folder.path().join("kubelet/device-plugins")).unwrap();
-    let mut handler = beside(
-        &server,
-        &["virt-handler", "--node-name", "n", "--kubelet-dir", &kubelet, "--state-dir", &state, "--log-level", "info"],
-    );
+    let mut handler =
+        beside(&server, &["virt-handler", "--node-name", "n", "--kubelet-dir", &kubelet, "--state-dir", &state]);
     let labels = |frame: &Value| frame["object"]["metadata"]["labels"].clone();
     let nodes = "/api/v1/nodes?watch=1";
     let told = until(&server, nodes, |frame| labels(frame)["machine-type.node.kubevirt.io/q35"] == "true").await;

@@ -82,7 +82,7 @@ impl Machine {
             .arg("--data-dir")
             .arg(self.data())
             .args(["--listen", "127.0.0.1:0", "--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24"])
-            .args(["--pod-cidr6", "fd99::/64", "--node-name", "here", "--log-level", "info"])
+            .args(["--pod-cidr6", "fd99::/64", "--node-name", "here"])
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
