@@ -45,6 +45,7 @@ mod request;
 mod route;
 mod selector;
 pub mod serve;
+mod served;
 mod server;
 mod signal;
 mod status;

@@ -10,21 +10,25 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tower::Service as _;
+use tracing::Instrument as _;
 
 use crate::body::Body;
 use crate::identity::Identity;
 use crate::impersonation;
 use crate::metrics::Labels;
 use crate::negotiate::{self, Encoding};
+use crate::registry::Resource;
 use crate::request::{Query, Target};
+use crate::served::Served;
 use crate::server::Inner;
 use crate::status::Status;
 use crate::tokens::ISSUER;
 use crate::verbs::{self, Call, Warnings};
 use pages::{page, written};
 
+use access::Asked;
 pub(crate) use access::not_allowed;
 pub(crate) use delegated::Delegated;
 pub use delegated::{Delegate, RequestBody};
@@ -43,16 +47,21 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let started = Instant::now();
-    let mut labels = Labels { verb: request.method().to_string(), ..Labels::default() };
+    let mut served = Served::begin(request.method());
+    let span = served.span.clone();
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let encoding = negotiate::objects(accept).map_or(Encoding::Json, |form| form.encoding);
-    server.metrics.running.inc();
-    let answer = answer(&server, request, &mut labels).await;
-    server.metrics.running.dec();
-    let response = answer.unwrap_or_else(|refused| refusal(&refused, encoding));
-    server.metrics.record(&labels, response.status().as_u16(), started.elapsed());
-    response
+    async move {
+        server.metrics.running.inc();
+        let answer = answer(&server, request, &mut served).await;
+        server.metrics.running.dec();
+        let status = answer.as_ref().err().map(|refused| refused.status.clone());
+        let response = answer.unwrap_or_else(|refused| refusal(&refused, encoding));
+        served.end(&server.metrics, response.status(), status.as_ref());
+        response
+    }
+    .instrument(span)
+    .await
 }
 
 /// A refusal on the wire.
@@ -79,18 +88,22 @@ impl From<Status> for Refused {
     }
 }
 
-async fn answer<B>(server: &Arc<Inner>, request: Request<B>, labels: &mut Labels) -> Result<Response<Body>, Refused>
+async fn answer<B>(server: &Arc<Inner>, request: Request<B>, served: &mut Served) -> Result<Response<Body>, Refused>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let identity = impersonation::apply(server, identify(server, &request)?, request.headers())?;
+    let identity = identify(server, &request)?;
+    served.by(&identity);
+    let identity = impersonation::apply(server, identity, request.headers())?;
     let path = request.uri().path().to_owned();
     if let Some(delegated) = delegate(server, &path) {
         let Some(target) = Target::parse(&path) else { return Ok(missing()) };
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let verb = access::delegated_verb(request.method(), &target, &query);
-        access::resource(server, &identity, verb, &target, &query)?;
+        let asked = Asked::of_resource(verb, &target, &query);
+        served.asks(&asked);
+        asked.check(server, &identity)?;
         let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         request.extensions_mut().insert(identity);
         let answered = delegated.service.clone().call(request);
@@ -100,9 +113,11 @@ where
         };
     }
     match Target::parse(&path) {
-        Some(target) => resource(server, identity, target, request, labels).await,
+        Some(target) => resource(server, identity, target, request, served).await,
         None => {
-            access::path(server, &identity, &path, request.method())?;
+            let asked = Asked::of_path(&path, request.method());
+            served.asks(&asked);
+            asked.check(server, &identity)?;
             Ok(page(server, &path, &request)?)
         }
     }
@@ -138,7 +153,7 @@ async fn resource<B>(
     identity: Identity,
     target: Target,
     request: Request<B>,
-    labels: &mut Labels,
+    served: &mut Served,
 ) -> Result<Response<Body>, Refused>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -147,7 +162,9 @@ where
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let verb = verbs::verb(request.method(), &target, &query).ok_or_else(Status::method_not_allowed)?;
     let registry = server.registry.load_full();
-    access::resource(server, &identity, verb, &target, &query)?;
+    let asked = Asked::of_resource(verb, &target, &query);
+    served.asks(&asked);
+    asked.check(server, &identity)?;
     let found = registry.get(&target.group, &target.resource).cloned();
     let Some((resource, version)) =
         found.and_then(|found| Some((found.clone(), found.version(&target.version)?.clone())))
@@ -159,13 +176,14 @@ where
     if target.namespace.is_some() != resource.namespaced && (target.namespace.is_some() || target.name.is_some()) {
         return if resource.is_custom() { Ok(missing()) } else { Err(Status::not_served().into()) };
     }
-    labels.verb = verb.to_uppercase();
-    labels.group.clone_from(&resource.group);
-    labels.version.clone_from(&version.name);
-    labels.resource.clone_from(&resource.plural);
-    labels.subresource =
-        target.subresource.clone().filter(|sub| resource.has_subresource(&version.name, sub)).unwrap_or_default();
-    labels.scope = scope(&target).to_owned();
+    served.labels = Labels {
+        verb: verb.to_uppercase(),
+        group: resource.group.clone(),
+        version: version.name.clone(),
+        resource: resource.plural.clone(),
+        subresource: known_subresource(&target, &resource, &version.name),
+        scope: scope(&target).to_owned(),
+    };
     let (parts, body) = request.into_parts();
     // Watches wait for a living; they hold no body.
     let place = if verb == "watch" {
@@ -188,6 +206,7 @@ where
         headers: parts.headers,
         body,
         warnings: Warnings::default(),
+        written: served.written.clone(),
     };
     let warnings = call.warnings.clone();
     let answered = verbs::run(call, verb).await;
@@ -209,6 +228,11 @@ fn check_name(target: &Target) -> Result<(), Status> {
         return Err(Status::bad_request(format!("Name parameter invalid: \"{name}\": may not contain '%'")));
     }
     Ok(())
+}
+
+/// As labels of metrics have it: only what there is.
+fn known_subresource(target: &Target, resource: &Resource, version: &str) -> String {
+    target.subresource.clone().filter(|sub| resource.has_subresource(version, sub)).unwrap_or_default()
 }
 
 fn scope(target: &Target) -> &'static str {

@@ -28,6 +28,7 @@ use crate::rbac;
 use crate::registry::{Resource, Version};
 use crate::render::Renderer;
 use crate::request::{Query, Target};
+use crate::served::Written;
 use crate::server::Inner;
 use crate::status::Status;
 use crate::store::{Key, Object, WriteError};
@@ -47,6 +48,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// Told to the client in `Warning` headers, even when the request is refused.
     pub(crate) warnings: Warnings,
+    /// What comes of it, for the log.
+    pub(crate) written: Written,
 }
 
 /// Warnings, shared with whoever writes the answer.

@@ -12,7 +12,7 @@ use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
-use manager::writing::unless_gone;
+use manager::writing::{log_changed, unless_gone};
 
 use crate::replicaset::selector::{Selector, SelectorError};
 
@@ -67,7 +67,8 @@ impl AggregationController {
         if let Some(rules) = decide(&role, self.roles.all()) {
             let changed = ClusterRole { rules: Some(rules), ..(*role).clone() };
             let api: Api<ClusterRole> = Api::all(self.client.clone());
-            unless_gone(api.replace(name, &PostParams::default(), &changed).await)?;
+            let written = api.replace(name, &PostParams::default(), &changed).await;
+            unless_gone(written.inspect(|_| log_changed::<ClusterRole>(name)))?;
         }
         Ok(Next::Wait)
     }

@@ -39,7 +39,7 @@ use kube::Client;
 use manager::context::{Chance, Context};
 use manager::events::Recorder;
 use manager::queue::Queue;
-use manager::worker::work;
+use manager::worker::{About, ObjectName, work};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
@@ -77,6 +77,14 @@ enum Check {
     Item(Uid),
     /// Whether an owner that was not seen is there.
     Owner(Uid),
+}
+
+impl About for Check {
+    fn about(&self) -> ObjectName<'_> {
+        match self {
+            Self::Item(uid) | Self::Owner(uid) => uid.about(),
+        }
+    }
 }
 
 /// Why an object was not dealt with.

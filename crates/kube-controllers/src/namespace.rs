@@ -108,6 +108,11 @@ impl NamespaceController {
                         api.delete(&object.name_any(), &background).await?;
                     }
                 }
+                tracing::info!(
+                    resource = resource.plural,
+                    count = found.items.len(),
+                    "deleted what is in the namespace"
+                );
                 let rest = api.list_metadata(&ListParams::default()).await?;
                 left.add(&format!("{}.{}", resource.plural, resource.group), &finalizers(&rest.items));
             }
@@ -123,6 +128,7 @@ impl NamespaceController {
             list.retain(|one| one != FINALIZER);
         }
         let _: Namespace = api.replace_subresource("finalize", name, &PostParams::default(), &namespace).await?;
+        tracing::info!("let go of the namespace: it is empty");
         Ok(())
     }
 

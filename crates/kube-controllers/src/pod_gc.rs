@@ -21,7 +21,7 @@ use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
 use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::worker::{About, Next, ObjectName, work};
 use manager::writing::delete;
 use serde_json::json;
 use tokio::time::Instant;
@@ -59,6 +59,16 @@ enum Work {
     Pod(Key),
     Missing(String),
     Ended,
+}
+
+impl About for Work {
+    fn about(&self) -> ObjectName<'_> {
+        match self {
+            Self::Pod(key) => key.about(),
+            Self::Missing(node) => node.about(),
+            Self::Ended => ObjectName::default(),
+        }
+    }
 }
 
 impl PodGcController {

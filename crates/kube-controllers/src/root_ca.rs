@@ -14,7 +14,7 @@ use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
-use manager::writing::{create, unless_gone};
+use manager::writing::{create, log_changed, unless_gone};
 
 use crate::writing::is_active;
 
@@ -90,7 +90,10 @@ impl RootCaController {
             Plan::Nothing => {}
             Plan::Create(map) => create(&api, &map).await?,
             // Kubernetes lets this controller update, not patch.
-            Plan::Replace(map) => unless_gone(api.replace(CONFIG_MAP, &PostParams::default(), &map).await)?,
+            Plan::Replace(map) => {
+                let written = api.replace(CONFIG_MAP, &PostParams::default(), &map).await;
+                unless_gone(written.inspect(|_| log_changed::<ConfigMap>(CONFIG_MAP)))?;
+            }
         }
         Ok(Next::Wait)
     }

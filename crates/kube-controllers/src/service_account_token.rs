@@ -18,8 +18,8 @@ use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
-use manager::worker::{Next, work};
-use manager::writing::{delete, unless_gone};
+use manager::worker::{About, Next, ObjectName, work};
+use manager::writing::{delete, log_changed, unless_gone};
 use serde_json::{Map, Value, json};
 use tokens::{SignError, Signer};
 
@@ -47,6 +47,14 @@ enum Work {
     Secret(Key),
     /// A secret that was there, and the account that it was of.
     Gone { secret: Key, account: String, uid: Option<String> },
+}
+
+impl About for Work {
+    fn about(&self) -> ObjectName<'_> {
+        match self {
+            Self::Secret(key) | Self::Gone { secret: key, .. } => key.about(),
+        }
+    }
 }
 
 /// Why a token is not as it should be.
@@ -139,7 +147,8 @@ impl TokenController {
             Plan::Fill(missing) => {
                 let Some(account) = account else { return Ok(()) };
                 let patch = self.filling(&secret, &account, missing)?;
-                Ok(unless_gone(api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?)
+                let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+                Ok(unless_gone(written.inspect(|_| log_changed::<Secret>(&key.name)))?)
             }
         }
     }
@@ -202,7 +211,8 @@ impl TokenController {
             "secrets": rest,
         });
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &secret.namespace);
-        Ok(unless_gone(api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await)?)
+        let written = api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        Ok(unless_gone(written.inspect(|_| log_changed::<ServiceAccount>(name)))?)
     }
 }
 

@@ -17,7 +17,7 @@ use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::worker::{Next, found, work};
 use manager::writing::delete;
 use serde_json::json;
 use tokio::time::Instant;
@@ -121,6 +121,7 @@ impl TaintEvictionController {
             self.doomed().remove(key);
             return Ok(Next::Wait);
         };
+        found(&*pod);
         let now = Instant::now();
         let taints = evicting(self.node_of(&pod).as_deref());
         let known = self.doomed().get(key).filter(|known| known.uid == pod.uid()).cloned();

@@ -197,7 +197,12 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         }
         if let Some((key, error)) = bad {
             self.shared.unreadable.inc();
-            tracing::warn!(?key, error, "an object cannot be read and is left out");
+            tracing::warn!(
+                namespace = key.namespace,
+                name = key.name,
+                error,
+                "an object cannot be read and is left out"
+            );
         }
     }
 

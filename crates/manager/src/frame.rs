@@ -16,6 +16,7 @@ use kube::Api;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tracing::Instrument as _;
 
 use crate::caches::Caches;
 use crate::clients::{ClientError, Clients};
@@ -125,7 +126,13 @@ impl<S: Send + Sync> Program<S> {
     /// # Errors
     /// When a controller cannot start or has ended, or the lease was lost: then the process must end at once.
     pub async fn run(&self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), FrameError> {
-        tracing::info!(program = self.name, version = env!("CARGO_PKG_VERSION"), "starting");
+        // Several programs may be in one process: every line says which it is of.
+        let span = tracing::info_span!("program", component = self.name);
+        self.run_all(stop).instrument(span).await
+    }
+
+    async fn run_all(&self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), FrameError> {
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
         let stop: Stop = stop.boxed().shared();
         let (recorder, writer) = Recorder::new(self.client("events")?, self.name, self.now.clone());
         let caches = match &self.caches {
@@ -316,11 +323,12 @@ impl<S: Send + Sync> Program<S> {
         }
         // One that cannot tell how it is, is well as long as it runs: when it ends, so does the process.
         self.pages.check(name, health.unwrap_or_else(|| Arc::new(|| Ok(()))));
-        running.spawn(async move {
+        let run = async move {
             run.await;
             name
-        });
-        tracing::info!(controller = name, "a controller has started");
+        };
+        running.spawn(run.in_current_span());
+        tracing::debug!(controller = name, "a controller has started");
         Ok(())
     }
 }

@@ -5,8 +5,16 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use kube::ResourceExt;
+use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span};
 
+use crate::cache::{Key, controller_of};
 use crate::queue::Queue;
+
+/// More races than this in a row, nobody loses.
+const LOST_RACES: u32 = 8;
 
 /// What comes after a key was reconciled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,10 +25,55 @@ pub enum Next {
     After(Duration),
 }
 
-/// Works on a queue until it is closed. A failure is logged and the key comes again after its back-off.
+/// What a key is of, as the log tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectName<'a> {
+    /// Empty for cluster-wide kinds.
+    pub namespace: &'a str,
+    /// The object's name; empty where only its UID is known.
+    pub name: &'a str,
+    /// Empty where the key does not know it: whoever finds the object tells it by [`found`].
+    pub uid: &'a str,
+}
+
+/// A key that says what it is of.
+pub trait About {
+    /// The object.
+    fn about(&self) -> ObjectName<'_>;
+}
+
+impl About for Key {
+    fn about(&self) -> ObjectName<'_> {
+        ObjectName { namespace: &self.namespace, name: &self.name, uid: "" }
+    }
+}
+
+/// Names of cluster-wide objects.
+impl About for String {
+    fn about(&self) -> ObjectName<'_> {
+        ObjectName { name: self, ..ObjectName::default() }
+    }
+}
+
+/// UIDs.
+impl About for std::sync::Arc<str> {
+    fn about(&self) -> ObjectName<'_> {
+        ObjectName { uid: self, ..ObjectName::default() }
+    }
+}
+
+/// Every further line of this reconcile says which object was found: its UID, and that of its controller.
+pub fn found<T: ResourceExt>(object: &T) {
+    let span = Span::current();
+    span.record("uid", object.meta().uid.as_deref().unwrap_or_default());
+    span.record("owner", controller_of(object).first().map_or("", String::as_str));
+}
+
+/// Works on a queue until it is closed. A failure is logged and the key comes again after its back-off. All that is logged
+/// meanwhile has the keys `controller`, `namespace`, `name`, `uid`, `owner` and `attempt`.
 pub async fn work<K, F, R, E>(controller: &str, queue: &Queue<K>, workers: usize, reconcile: F)
 where
-    K: Ord + Clone + Debug,
+    K: About + Ord + Clone + Debug,
     F: Fn(K) -> R,
     R: Future<Output = Result<Next, E>>,
     E: Error + 'static,
@@ -31,15 +84,20 @@ where
 
 async fn one<K, F, R, E>(controller: &str, queue: &Queue<K>, reconcile: &F)
 where
-    K: Ord + Clone + Debug,
+    K: About + Ord + Clone + Debug,
     F: Fn(K) -> R,
     R: Future<Output = Result<Next, E>>,
     E: Error + 'static,
 {
     while let Some(taken) = queue.next().await {
         let key = taken.key().clone();
-        let result = reconcile(key.clone()).await;
+        let attempt = queue.failures(&key) + 1;
+        let ObjectName { namespace, name, uid } = key.about();
+        let span = tracing::info_span!("reconcile", controller, namespace, name, uid, owner = Empty, attempt);
+        let began = Instant::now();
+        let result = reconcile(key.clone()).instrument(span.clone()).await;
         taken.done();
+        span.in_scope(|| tell(&result, attempt, began.elapsed()));
         match result {
             Ok(next) => {
                 queue.forget(&key);
@@ -47,23 +105,36 @@ where
                     queue.add_after(key, delay);
                 }
             }
-            Err(error) => {
-                // Somebody was faster: that happens to everybody, and the next look tells.
-                if is_conflict(&error) {
-                    tracing::debug!(controller, ?key, error = chain(&error), "not reconciled");
-                } else {
-                    tracing::warn!(controller, ?key, error = chain(&error), "not reconciled");
-                }
-                queue.retry(key);
-            }
+            Err(_) => queue.retry(key),
         }
     }
 }
 
-fn is_conflict(error: &(dyn Error + 'static)) -> bool {
+fn tell<E: Error + 'static>(result: &Result<Next, E>, attempt: u32, took: Duration) {
+    let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    match result {
+        Ok(next) => tracing::debug!(ms, ?next, "reconciled"),
+        // Somebody was faster: that happens to everybody, and the next look tells. To whom it goes on happening, it is none.
+        Err(error) if is_race(error) && attempt <= LOST_RACES => {
+            tracing::debug!(ms, error = chain(error), "not reconciled")
+        }
+        Err(error) => tracing::warn!(ms, error = chain(error), "not reconciled"),
+    }
+}
+
+/// Whether the server refused because the object is another by now, or gone.
+#[must_use]
+pub fn is_race(error: &(dyn Error + 'static)) -> bool {
     let causes = std::iter::successors(Some(error), |&cause| cause.source());
     let mut of_server = causes.filter_map(|cause| cause.downcast_ref::<kube::Error>());
-    of_server.any(|error| matches!(error, kube::Error::Api(status) if status.code == 409))
+    of_server.any(|error| match error {
+        kube::Error::Api(status) if status.code == 409 => true,
+        // Without a name it is the resource that is not there: that is no race.
+        kube::Error::Api(status) if status.code == 404 => {
+            status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+        }
+        _ => false,
+    })
 }
 
 /// An error and all that caused it, in one line.
@@ -75,8 +146,9 @@ fn chain(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::cell::{Cell, RefCell};
+    use std::sync::Arc;
 
-    use tokio::time::{Instant, sleep};
+    use tokio::time::sleep;
 
     use super::*;
     use crate::queue::{Backoff, QueueMetrics};
@@ -84,6 +156,12 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("not yet")]
     struct NotYet;
+
+    impl About for u32 {
+        fn about(&self) -> ObjectName<'_> {
+            ObjectName { name: "number", ..ObjectName::default() }
+        }
+    }
 
     fn queue() -> Queue<u32> {
         Queue::new(
@@ -132,5 +210,75 @@ mod tests {
         })
         .await;
         assert_eq!(*seen.borrow(), [0, 1, 3, 33]);
+    }
+
+    /// What is logged meanwhile, from a level on.
+    async fn logged(level: tracing::Level, work: impl Future<Output = ()>) -> Vec<String> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines = tracing_subscriber::fmt().without_time().with_ansi(false).with_max_level(level);
+        let lines = lines.with_writer(Arc::new(file.reopen().unwrap())).finish();
+        let guard = tracing::subscriber::set_default(lines);
+        work.await;
+        drop(guard);
+        let text = std::fs::read_to_string(file.path()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_line_of_a_reconcile_says_of_what_it_is_and_at_which_attempt() {
+        let queue = Queue::new("test", Backoff::default(), &QueueMetrics::default());
+        queue.add(Key { namespace: "n".to_owned(), name: "a".to_owned() });
+        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(serde_json::json!({
+            "metadata": { "uid": "u", "ownerReferences":
+                [{ "apiVersion": "v1", "kind": "K", "name": "o", "uid": "owner", "controller": true }] },
+        }))
+        .unwrap();
+        let reconcile = async |_| {
+            found(&pod);
+            if queue.failures(&Key { namespace: "n".to_owned(), name: "a".to_owned() }) == 0 {
+                return Err(NotYet);
+            }
+            tracing::info!("acted");
+            queue.close();
+            Ok(Next::Wait)
+        };
+        let lines = logged(tracing::Level::INFO, work("pods", &queue, 1, reconcile)).await;
+        let span = |attempt: u32| {
+            format!(
+                "reconcile{{controller=\"pods\" namespace=\"n\" name=\"a\" uid=\"\" attempt={attempt} uid=\"u\" owner=\"owner\"}}"
+            )
+        };
+        assert!(lines[0].contains(&span(1)) && lines[0].contains("not reconciled"), "{lines:?}");
+        assert!(lines[1].contains(&span(2)) && lines[1].contains("acted"), "{lines:?}");
+        assert_eq!(lines.len(), 2, "{lines:?}");
+    }
+
+    fn refused(code: u16, name: &str) -> kube::Error {
+        let status = serde_json::json!({ "code": code, "details": { "name": name } });
+        kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))
+    }
+
+    /// How many warnings there are of a key that fails so often in the same way.
+    async fn warnings(times: usize, code: u16, name: &str) -> usize {
+        let queue = queue();
+        queue.add(7);
+        let tried = Cell::new(0);
+        let reconcile = async |_| {
+            tried.set(tried.get() + 1);
+            if tried.get() == times {
+                queue.close();
+            }
+            Err::<Next, _>(refused(code, name))
+        };
+        logged(tracing::Level::WARN, work("test", &queue, 1, reconcile)).await.len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_race_is_no_warning_unless_it_is_lost_for_ever() {
+        let most = usize::try_from(LOST_RACES).unwrap();
+        assert_eq!((warnings(most, 409, "a").await, warnings(most, 404, "a").await), (0, 0));
+        assert_eq!(warnings(most + 2, 409, "a").await, 2);
+        // Not an object is missing, but its kind.
+        assert_eq!((warnings(1, 404, "").await, warnings(1, 500, "a").await), (1, 1));
     }
 }

@@ -1,5 +1,5 @@
 //! What controllers do alike when they write: deletions of one object and no other, writes about something that may be gone,
-//! patches of what differs, and waiting for one's own writes to come back.
+//! patches of what differs, the line that the log has of each, and waiting for one's own writes to come back.
 //!
 //! A conflict is nowhere taken for success: it is tried again, and the next look at the cache tells what it was about.
 
@@ -8,9 +8,9 @@ use std::fmt::Debug;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Status;
+use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -26,6 +26,23 @@ pub fn unless_gone<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error>
     }
 }
 
+/// The log has a line of an object that is new.
+pub fn log_created<T: Resource<DynamicType = ()>>(object: &T) {
+    let (name, uid) = (object.meta().name.as_deref(), object.meta().uid.as_deref());
+    let kind = &*T::kind(&());
+    tracing::info!(kind, object = name.unwrap_or_default(), object_uid = uid.unwrap_or_default(), "created");
+}
+
+/// The log has a line of an object that was changed; that its status was told needs none.
+pub fn log_changed<T: Resource<DynamicType = ()>>(object: &str) {
+    tracing::info!(kind = &*T::kind(&()), object, "changed");
+}
+
+/// The log has a line of an object that was deleted, or is on its way out.
+pub fn log_deleted<T: Resource<DynamicType = ()>>(object: &str, uid: Option<&str>) {
+    tracing::info!(kind = &*T::kind(&()), object, object_uid = uid.unwrap_or_default(), "deleted");
+}
+
 /// Creates an object that only one can create. It may be there already, by a lost answer or by another leader; and in a
 /// namespace that is gone or goes there is nothing to try again.
 ///
@@ -33,7 +50,7 @@ pub fn unless_gone<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error>
 /// When it is refused for another reason.
 pub async fn create<T>(api: &Api<T>, object: &T) -> Result<(), kube::Error>
 where
-    T: Clone + Debug + Serialize + DeserializeOwned,
+    T: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
 {
     match api.create(&PostParams::default(), object).await {
         Err(kube::Error::Api(status))
@@ -41,7 +58,7 @@ where
         {
             Ok(())
         }
-        made => made.map(drop),
+        made => made.map(|made| log_created(&made)),
     }
 }
 
@@ -51,11 +68,11 @@ where
 /// When it is refused, unless the object is gone.
 pub async fn delete<T>(api: &Api<T>, name: &str, uid: Option<&str>, grace: Option<u32>) -> Result<(), kube::Error>
 where
-    T: Clone + Debug + DeserializeOwned,
+    T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let preconditions = Some(Preconditions { uid: uid.map(str::to_owned), ..Preconditions::default() });
     let parameters = DeleteParams { grace_period_seconds: grace, preconditions, ..DeleteParams::default() };
-    unless_gone(api.delete(name, &parameters).await)
+    unless_gone(api.delete(name, &parameters).await.inspect(|_| log_deleted::<T>(name, uid)))
 }
 
 /// Deletes an object only as it was seen: whatever changed meanwhile, such as its owner, may be a reason to leave it.
@@ -64,11 +81,11 @@ where
 /// When it is refused, unless the object is gone; a conflict when it has changed.
 pub async fn delete_as_seen<T>(api: &Api<T>, name: &str, uid: &str, version: &str) -> Result<(), kube::Error>
 where
-    T: Clone + Debug + DeserializeOwned,
+    T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: Some(version.to_owned()) };
     let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-    unless_gone(api.delete(name, &parameters).await)
+    unless_gone(api.delete(name, &parameters).await.inspect(|_| log_deleted::<T>(name, Some(uid))))
 }
 
 /// Whether a creation was refused because its namespace goes.

@@ -45,7 +45,7 @@ use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
 use manager::events::Recorder;
 use manager::queue::Queue;
-use manager::worker::work;
+use manager::worker::{About, ObjectName, work};
 use manager::writing::OwnWrites;
 use storage::pull::Registries;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
@@ -133,6 +133,12 @@ impl Which {
 
     fn key(&self) -> Key {
         Key { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+impl About for Which {
+    fn about(&self) -> ObjectName<'_> {
+        ObjectName { namespace: &self.namespace, name: &self.name, uid: &self.uid }
     }
 }
 

@@ -17,7 +17,7 @@ use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::worker::{About, Next, ObjectName, work};
 use manager::writing::{create, delete, unless_gone};
 use serde_json::{Value, json};
 
@@ -39,6 +39,14 @@ const CLAIMS: &str = "claims";
 enum Work {
     Claim(Key),
     Volume(Key),
+}
+
+impl About for Work {
+    fn about(&self) -> ObjectName<'_> {
+        match self {
+            Self::Claim(key) | Self::Volume(key) => key.about(),
+        }
+    }
 }
 
 /// Why a claim or a volume could not be served.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
+use crate::logging::Sink;
 use crate::memory;
 
 /// Hold a pod: its namespaces, its containers' output and exit codes.
@@ -15,6 +16,8 @@ pub(crate) struct Arguments {
     state: PathBuf,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments, log: &Sink) -> anyhow::Result<()> {
+    // The folder has the pod's UID for its name.
+    log.always([("uid", &*arguments.state.file_name().unwrap_or_default().to_string_lossy())]);
     node::shim::run(&arguments.state, memory::forget_start()).context("hold the pod")
 }

@@ -16,6 +16,7 @@ use virt_launcher::reaper;
 use virt_launcher::rpc;
 use virt_launcher::server::{Attach, Service};
 
+use crate::logging::Sink;
 use crate::memory;
 use crate::workbench::{self, Place, Port};
 
@@ -84,7 +85,9 @@ struct Instance {
 }
 
 /// Runs on one thread, which lives as long as the process: QEMU is killed with the thread that started it.
-pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: Arguments, log: &Sink) -> anyhow::Result<()> {
+    let Instance { name, namespace, uid } = &arguments.instance;
+    log.always([("namespace", namespace.as_str()), ("name", name), ("uid", uid.as_deref().unwrap_or_default())]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(serve(arguments))
 }
@@ -93,7 +96,6 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let grace = Duration::from_secs(arguments.grace_period_seconds);
     let workbench = prepare(&arguments).await?;
     let Arguments { socket, network_socket, instance, log_serial_console, ports, .. } = arguments;
-    let Instance { name, namespace, uid } = instance;
     let console = if log_serial_console { Some(console::Copy::prepare(&workbench.folder)?) } else { None };
     let network: Box<Attach> = match network_socket {
         Some(path) => network::from_pod(&path)?,
@@ -105,7 +107,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
         vmi.spec.domain.devices.log_serial_console = Some(logs);
         network(vmi)
     });
-    let service = Service::new(workbench, uid, attach);
+    let service = Service::new(workbench, instance.uid, attach);
     tokio::spawn(async {
         if let Err(error) = reaper::bury_orphans().await {
             tracing::warn!(%error, "orphans stay unburied");
@@ -113,7 +115,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     });
     tokio::spawn(memory::forget_start());
     let listener = listen(&socket)?;
-    tracing::info!(namespace, name, "ready");
+    tracing::info!("ready");
     let serving = service.clone().serve(listener);
     let terminated = terminated(service, grace);
     tokio::select! {

@@ -9,6 +9,8 @@ mod crash;
 mod election;
 #[path = "apiserver/handler.rs"]
 mod handler;
+#[path = "apiserver/logging.rs"]
+mod logging;
 #[path = "apiserver/process.rs"]
 mod process;
 #[path = "apiserver/space.rs"]

@@ -17,7 +17,7 @@ use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
 use manager::events::Recorder;
 use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::worker::{About, Next, ObjectName, found, work};
 use manager::writing::OwnWrites;
 use virt_launcher::rpc::State;
 
@@ -105,6 +105,12 @@ struct Inner {
 struct Work {
     key: Key,
     uid: String,
+}
+
+impl About for Work {
+    fn about(&self) -> ObjectName<'_> {
+        ObjectName { uid: &self.uid, ..self.key.about() }
+    }
 }
 
 /// What this process knows of an instance besides its launcher.
@@ -209,6 +215,7 @@ impl Inner {
     async fn reconcile(&self, work: &Work) -> Result<Next, HandlerError> {
         let cached = self.vmis.get(&work.key).filter(|vmi| vmi.metadata.uid.as_ref() == Some(&work.uid));
         let Some(vmi) = cached else { return self.reconcile_missing(work).await };
+        found(&*vmi);
         if self.writes(|writes| writes.is_behind(&work.uid, vmi.metadata.resource_version.as_deref())) {
             return Ok(Next::After(OWN_WRITE));
         }

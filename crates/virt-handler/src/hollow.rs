@@ -31,7 +31,7 @@ use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key, controller_of};
 use manager::context::{Chance, Context, Now};
 use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::worker::{About, Next, ObjectName, work};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -77,6 +77,14 @@ enum Work {
     /// First: what does not come in time is a lost node.
     Node(Key),
     Instance(Key),
+}
+
+impl About for Work {
+    fn about(&self) -> ObjectName<'_> {
+        match self {
+            Self::Node(key) | Self::Instance(key) => key.about(),
+        }
+    }
 }
 
 /// A node that was written, and until when that is enough.

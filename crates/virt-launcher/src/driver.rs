@@ -127,13 +127,12 @@ pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
     let machine = Machine::new();
     let (publish, domain) = watch::channel(machine.domain().clone());
     let agent = Arc::new(Mutex::new(Agent::new(agent)));
-    if *paused {
-        // The guest never ran; whoever unpauses it starts it.
-        tracing::info!("the guest is up and paused, as its start strategy says");
-    } else {
+    // A guest that its start strategy pauses never ran; whoever unpauses it starts it.
+    if !*paused {
         qmp.execute(commands::Continue {}).await.map_err(StartError::Monitor)?;
     }
     let pid = child.id().unwrap_or_default();
+    tracing::info!(pid, paused, "QEMU has started");
     let handle = Handle { requests, domain, pid, qmp: qmp.clone(), agent: agent.clone() };
     let driver = Driver { machine, qmp, agent, publish, presses: 0, oom_kills: out_of_memory::kills() };
     tokio::spawn(driver.run(events, calls, child, words, *paused));
@@ -212,6 +211,11 @@ impl Driver {
         let exit = exit(status.ok(), words.await.unwrap_or_default(), out_of_memory::kills() > self.oom_kills);
         let actions = self.machine.exited(&exit);
         self.act_or_log(&actions).await;
+        match &self.machine.domain().state {
+            State::Ended(end) if end.is_success() || *end == End::Killed => tracing::info!(%end, "QEMU has ended"),
+            State::Ended(end) => tracing::warn!(%end, "QEMU has ended"),
+            other => tracing::error!(state = ?other, "QEMU has ended, and nobody knows how"),
+        }
     }
 
     async fn act_or_log(&mut self, actions: &[Action]) {
@@ -238,11 +242,21 @@ impl Driver {
                 Action::Stop => drop(self.qmp.execute(commands::Stop {}).await?),
                 Action::Reset => drop(self.qmp.execute(commands::Reset {}).await?),
                 Action::PressPower => self.press_power().await?,
-                Action::Kill => {}
-                Action::Publish => drop(self.publish.send_replace(self.machine.domain().clone())),
+                Action::Kill => tracing::info!("killed QEMU"),
+                Action::Publish => self.publish(),
             }
         }
         Ok(())
+    }
+
+    /// Tells everyone how the guest is, and the log where it went.
+    fn publish(&self) {
+        let now = self.machine.domain().clone();
+        let state = now.state.clone();
+        let before = self.publish.send_replace(now);
+        if before.state != state && !matches!(state, State::Ended(_)) {
+            tracing::info!(state = ?state, "the guest's state changed");
+        }
     }
 
     /// Asks the agent if there is one, which works in guests that ignore the button; else, and from the second time

@@ -154,6 +154,8 @@ impl Service {
         vmi: &mut VirtualMachineInstance,
         slot: &mut Slot,
     ) -> Result<rpc::Domain, Status> {
+        let owner = api::owner::controller_of(&vmi.metadata).map_or("", |owner| owner.uid.as_str());
+        tracing::info!(owner, "starting the guest");
         let interfaces = (self.inner.attach)(vmi).map_err(Status::failed_precondition)?;
         self.inner.domain.send_replace(Some(rpc::Domain { state: rpc::State::Starting.into(), ..Default::default() }));
         match boot::boot(vmi, interfaces, &self.inner.workbench).await {
@@ -167,6 +169,7 @@ impl Service {
             }
             // What a retry cannot help is the end of this VM; what it can, such as a registry that is down, is not.
             Err(BootError::Start(error)) => {
+                tracing::warn!(error = chain(&error), "QEMU did not start");
                 let domain = failed(&error);
                 self.inner.domain.send_replace(Some(domain.clone()));
                 *slot = Slot::Failed { uid, domain: domain.clone() };

@@ -9,26 +9,79 @@ use crate::server::Inner;
 use crate::status::{Status, Subject};
 use crate::verbs;
 
-/// A path that is not about objects.
-pub(super) fn path(server: &Inner, who: &Identity, path: &str, method: &Method) -> Result<(), Status> {
-    let verb = method.as_str().to_lowercase();
-    let what = Attributes {
-        verb: &verb,
-        group: "",
-        version: "",
-        resource: "",
-        subresource: "",
-        namespace: "",
-        name: "",
-        path,
-    };
-    let decision = server.decide(who, what);
-    if decision.allowed {
-        return Ok(());
+/// What a request would do, in words of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) path: String,
+}
+
+impl Asked {
+    /// Of a path that is not about objects.
+    pub(super) fn of_path(path: &str, method: &Method) -> Self {
+        Self { verb: method.as_str().to_lowercase(), path: path.to_owned(), ..Self::default() }
     }
-    let mut message = format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", who.user);
-    add(&mut message, &decision.reason);
-    Err(Status::new(StatusCode::FORBIDDEN, "Forbidden", message).with_empty_details())
+
+    /// Of objects.
+    pub(crate) fn of_resource(verb: &str, target: &Target, query: &Query) -> Self {
+        // What follows a subresource in the path is its own affair.
+        let subresource = target.subresource.as_deref().and_then(|sub| sub.split('/').next()).unwrap_or_default();
+        let selected = if matches!(verb, "list" | "watch") { selected_name(query) } else { None };
+        Self {
+            verb: verb.to_owned(),
+            group: target.group.clone(),
+            version: target.version.clone(),
+            resource: target.resource.clone(),
+            subresource: subresource.to_owned(),
+            namespace: namespace(target).to_owned(),
+            name: target.name.clone().or(selected).unwrap_or_default(),
+            path: String::new(),
+        }
+    }
+
+    /// `pods`, `pods/status`, `deployments.apps`.
+    pub(crate) fn qualified(&self) -> String {
+        let Self { group, resource, subresource, .. } = self;
+        let parts = [(".", group), ("/", subresource)];
+        let parts = parts.into_iter().filter(|(_, part)| !part.is_empty());
+        parts.fold(resource.clone(), |text, (before, part)| text + before + part)
+    }
+
+    fn attributes(&self) -> Attributes<'_> {
+        Attributes {
+            verb: &self.verb,
+            group: &self.group,
+            version: &self.version,
+            resource: &self.resource,
+            subresource: &self.subresource,
+            namespace: &self.namespace,
+            name: &self.name,
+            path: &self.path,
+        }
+    }
+
+    /// Whether it may go on.
+    ///
+    /// # Errors
+    /// The refusal, if not.
+    pub(crate) fn check(&self, server: &Inner, who: &Identity) -> Result<(), Status> {
+        let decision = server.decide(who, self.attributes());
+        if decision.allowed {
+            return Ok(());
+        }
+        if !self.resource.is_empty() {
+            return Err(not_allowed(who, self.attributes(), &decision.reason));
+        }
+        let mut message = format!("forbidden: User \"{}\" cannot {} path \"{}\"", who.user, self.verb, self.path);
+        add(&mut message, &decision.reason);
+        Err(Status::new(StatusCode::FORBIDDEN, "Forbidden", message).with_empty_details())
+    }
 }
 
 /// What a request does that another service answers: it may know methods that this server does not.
@@ -41,32 +94,6 @@ pub(super) fn delegated_verb(method: &Method, target: &Target, query: &Query) ->
         _ => "",
     };
     verbs::verb(method, target, query).unwrap_or_else(plain)
-}
-
-/// A request for objects.
-pub(crate) fn resource(
-    server: &Inner,
-    who: &Identity,
-    verb: &str,
-    target: &Target,
-    query: &Query,
-) -> Result<(), Status> {
-    // What follows a subresource in the path is its own affair.
-    let subresource = target.subresource.as_deref().and_then(|sub| sub.split('/').next()).unwrap_or_default();
-    let selected = if matches!(verb, "list" | "watch") { selected_name(query) } else { None };
-    let name = target.name.as_deref().or(selected.as_deref()).unwrap_or_default();
-    let what = Attributes {
-        verb,
-        group: &target.group,
-        version: &target.version,
-        resource: &target.resource,
-        subresource,
-        namespace: namespace(target),
-        name,
-        path: "",
-    };
-    let decision = server.decide(who, what);
-    if decision.allowed { Ok(()) } else { Err(not_allowed(who, what, &decision.reason)) }
 }
 
 /// A namespace is in itself: whoever rules in one may be given a say about it.

@@ -143,6 +143,12 @@ impl Draft {
         serde_json::from_slice(self.text.get(START.len() - 1..self.metadata_end)?).ok()
     }
 
+    /// The metadata alone; what the server keeps can be read.
+    pub(crate) fn metadata(&self) -> Value {
+        let text = self.text.get(START.len() - 1..self.metadata_end);
+        text.and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default()
+    }
+
     /// What it weighs in memory, roughly.
     pub(crate) fn weight(&self) -> usize {
         self.text.len() + 256

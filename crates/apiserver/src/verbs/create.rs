@@ -62,7 +62,10 @@ pub(super) async fn create(call: &mut Call, object: Value, options: WriteOptions
             of_definition: call.resource.definition.clone(),
         };
         match call.server.store.write(write).await {
-            Ok(object) => return call.answer(StatusCode::CREATED, &object),
+            Ok(object) => {
+                call.written.created(&call.resource.plural, &object.draft.metadata());
+                return call.answer(StatusCode::CREATED, &object);
+            }
             Err(WriteError::Exists) if attempts > 0 => {}
             Err(WriteError::Exists) => return Err(exists(call, &name)),
             // It was there when the request came.

@@ -14,6 +14,7 @@ use crate::clock;
 use crate::meta;
 use crate::registry::Resource;
 use crate::request;
+use crate::served::Written;
 use crate::server::Inner;
 use crate::status::{self, Status};
 use crate::store::{Draft, Expect, Key, Object, Write, WriteError};
@@ -184,8 +185,10 @@ pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome
             of_definition: None,
         };
         match call.server.store.write(write).await {
-            Ok(object) if gone => return Ok(Outcome::Gone(last(call, &object, &new)?)),
-            Ok(object) => return Ok(Outcome::Marked(object)),
+            Ok(object) => {
+                call.written.deleted(&call.resource.plural, &new, gone);
+                return if gone { last(call, &object, &new).map(Outcome::Gone) } else { Ok(Outcome::Marked(object)) };
+            }
             // Preconditions are looked at again, on what is there now.
             Err(WriteError::Changed) => {}
             Err(error) => return Err(call.refusal(error, &name)),
@@ -331,6 +334,7 @@ pub(super) async fn collection(mut call: Call) -> Result<Response<Body>, Status>
             Err(status) => return Err(status),
         }
     }
+    call.written.several();
     let mut metadata = json!({ "resourceVersion": snapshot.revision.to_string() });
     if call.resource.is_custom() {
         metadata["continue"] = "".into();
@@ -365,6 +369,7 @@ pub(crate) async fn delete_everything(server: &Arc<Inner>, resource: &Arc<Resour
             headers: http::HeaderMap::new(),
             body: bytes::Bytes::new(),
             warnings: super::Warnings::default(),
+            written: Written::default(),
         };
         match delete(&mut call, &Options::default()).await {
             Ok(Outcome::Gone(_)) => {}

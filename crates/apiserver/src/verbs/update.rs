@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::meta;
 use crate::registry::Content;
 use crate::request::WriteOptions;
-use crate::route::access;
+use crate::route::access::Asked;
 use crate::status::{Status, Subject};
 use crate::store::{Draft, Expect, LARGEST_OBJECT, Object, Write, WriteError};
 
@@ -45,7 +45,7 @@ pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
         }
         check_revision(meta::text(&object, "resourceVersion"))?;
         // Who may replace may not create for that alone.
-        access::resource(&call.server, &call.identity, "create", &call.target, &call.query)?;
+        Asked::of_resource("create", &call.target, &call.query).check(&call.server, &call.identity)?;
         let mut object = object;
         if let Some(metadata) = meta::of(&mut object) {
             metadata.remove("resourceVersion");
@@ -134,8 +134,14 @@ pub(super) async fn change(
         let removed = write.put.is_none();
         match call.server.store.write(write).await {
             // Shown as the change left it: the revision of the removal is for watchers.
-            Ok(_) if removed => return Ok(Arc::new(Object { revision: current.revision, draft })),
-            Ok(stored) => return Ok(stored),
+            Ok(_) if removed => {
+                call.written.deleted(&call.resource.plural, &object, true);
+                return Ok(Arc::new(Object { revision: current.revision, draft }));
+            }
+            Ok(stored) => {
+                call.written.changed(&call.resource.plural, &old, &object);
+                return Ok(stored);
+            }
             // A revision that was given is compared again, with what is there now.
             Err(WriteError::Changed) => call.warnings.list().truncate(warned),
             Err(error) => return Err(call.refusal(error, &name)),

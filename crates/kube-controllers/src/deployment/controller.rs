@@ -11,8 +11,8 @@ use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
-use manager::worker::{Next, work};
-use manager::writing::is_namespace_terminating;
+use manager::worker::{Next, found, work};
+use manager::writing::{is_namespace_terminating, log_changed, log_created, log_deleted};
 
 use super::{Observed, Plan, Resize, decide, progress, status};
 use crate::indexes::{self, controller_of};
@@ -115,6 +115,7 @@ impl DeploymentController {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(deployment) = self.deployments.get(key) else { return Ok(Next::Wait) };
+        found(&*deployment);
         let sets: Vec<_> =
             self.sets.all().into_iter().filter(|set| set.namespace().unwrap_or_default() == key.namespace).collect();
         let pods: Vec<_> =
@@ -129,7 +130,7 @@ impl DeploymentController {
             Ok(plan) => plan,
             // Only an edit of the object helps.
             Err(error) => {
-                tracing::warn!(?key, %error, "a deployment cannot be acted on");
+                tracing::warn!(%error, "a deployment cannot be acted on");
                 return Ok(Next::Wait);
             }
         };
@@ -141,12 +142,14 @@ impl DeploymentController {
         let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
         for OwnerPatch { target, patch } in plan.adopt.iter().chain(&plan.release) {
             sets.patch(&target.name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+            log_changed::<ReplicaSet>(&target.name);
         }
         if let Some(set) = &plan.create {
             self.create(key, deployment, &sets, set).await?;
         }
         for update in &plan.update {
             sets.patch(&update.target.name, &PatchParams::default(), &Patch::Merge(&update.patch())).await?;
+            log_changed::<ReplicaSet>(&update.target.name);
             if let Some(resize) = update.resize {
                 self.scaled(deployment, &update.target.name, resize);
             }
@@ -155,6 +158,7 @@ impl DeploymentController {
             let preconditions = Some(Preconditions { uid: Some(uid.clone()), ..Preconditions::default() });
             let propagation_policy = Some(PropagationPolicy::Background);
             sets.delete(name, &DeleteParams { preconditions, propagation_policy, ..DeleteParams::default() }).await?;
+            log_deleted::<ReplicaSet>(name, Some(uid));
         }
         if plan.status.is_none() && plan.revision.is_none() {
             return Ok(());
@@ -171,7 +175,8 @@ impl DeploymentController {
     ) -> Result<(), kube::Error> {
         let name = set.name_any();
         match sets.create(&PostParams::default(), set).await {
-            Ok(_) => {
+            Ok(made) => {
+                log_created(&made);
                 let to = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
                 if to > 0 {
                     self.scaled(deployment, &name, Resize { from: 0, to });

@@ -90,7 +90,10 @@ impl<'a> Remote<'a> {
             ..DeleteParams::default()
         };
         match self.api.delete(&self.identity.name, &parameters).await {
-            Ok(_) => Ok(Outcome::Done(())),
+            Ok(_) => {
+                self.log("deleted by the garbage collector");
+                Ok(Outcome::Done(()))
+            }
             Err(error) if self.says_gone(&error) => Ok(Outcome::Gone),
             Err(error) => Err(error),
         }
@@ -135,7 +138,10 @@ impl<'a> Remote<'a> {
     ) -> Result<Outcome<ObjectMeta>, kube::Error> {
         let patch = json!({ "metadata": { "uid": &*self.identity.uid, "ownerReferences": one_by_one } });
         match self.api.patch(&self.identity.name, &PatchParams::default(), &Patch::Strategic(&patch)).await {
-            Ok(patched) => return Ok(Outcome::Done(patched.metadata)),
+            Ok(patched) => {
+                self.log("changed by the garbage collector");
+                return Ok(Outcome::Done(patched.metadata));
+            }
             Err(error) if self.says_gone(&error) => return Ok(Outcome::Gone),
             Err(error) if code(&error) == Some(UNSUPPORTED) => {}
             // A namesake refuses the UID, and nobody else does.
@@ -160,7 +166,13 @@ impl<'a> Remote<'a> {
         let version = &seen.resource_version;
         let patch = json!({ "metadata": { "uid": &*self.identity.uid, "resourceVersion": version, field: list } });
         let patched = self.api.patch(&self.identity.name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+        self.log("changed by the garbage collector");
         Ok(patched.metadata)
+    }
+
+    fn log(&self, act: &str) {
+        let Identity { kind, namespace, name, uid } = self.identity;
+        tracing::info!(kind = kind.kind, namespace = %namespace, name = %name, uid = %uid, "{act}");
     }
 }
 

@@ -12,7 +12,7 @@ use manager::cache::{Cache, Changed, Key};
 use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::worker::{About, Next, ObjectName, work};
 use manager::writing::unless_gone;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -56,6 +56,15 @@ pub struct NodeLifecycleController {
 enum Work {
     Node(String),
     Pod(Key),
+}
+
+impl About for Work {
+    fn about(&self) -> ObjectName<'_> {
+        match self {
+            Self::Node(name) => name.about(),
+            Self::Pod(key) => key.about(),
+        }
+    }
 }
 
 /// What is remembered between two looks.

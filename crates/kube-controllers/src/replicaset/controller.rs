@@ -13,8 +13,8 @@ use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::expectations::Expectations;
 use manager::queue::Queue;
-use manager::worker::{Next, work};
-use manager::writing::is_namespace_terminating;
+use manager::worker::{Next, found, work};
+use manager::writing::{is_namespace_terminating, log_changed, log_created, log_deleted};
 use tokio::time::Instant;
 
 use super::{Creations, FailedVerb, Failure, Observed, OwnerPatch, Target, decide};
@@ -129,6 +129,7 @@ impl ReplicaSetController {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(set) = self.sets.get(key) else { return Ok(Next::Wait) };
+        found(&*set);
         if let Some(left) = self.memory().expectations.remaining(key, Instant::now()) {
             return Ok(Next::After(left));
         }
@@ -149,7 +150,7 @@ impl ReplicaSetController {
             Ok(plan) => plan,
             // Only an edit of the object helps.
             Err(error) => {
-                tracing::warn!(?key, %error, "a replica set cannot be acted on");
+                tracing::warn!(%error, "a replica set cannot be acted on");
                 return Ok(Next::Wait);
             }
         };
@@ -203,10 +204,14 @@ impl ReplicaSetController {
             let mut failed = None;
             for (pod, made) in batch.iter().zip(made) {
                 left -= 1;
-                let Err(error) = made else {
-                    let message = format!("Created pod: {}", pod.name_any());
-                    self.recorder.record(set, Kind::Normal, "SuccessfulCreate", message);
-                    continue;
+                let error = match made {
+                    Ok(made) => {
+                        log_created(&made);
+                        let message = format!("Created pod: {}", pod.name_any());
+                        self.recorder.record(set, Kind::Normal, "SuccessfulCreate", message);
+                        continue;
+                    }
+                    Err(error) => error,
                 };
                 match error {
                     kube::Error::Api(status) if status.code == 409 => {
@@ -255,6 +260,7 @@ impl ReplicaSetController {
         let mut failed = None;
         for (target, done) in targets.iter().zip(join_all(deletions).await) {
             let Err(error) = done else {
+                log_deleted::<Pod>(&target.name, Some(&target.uid));
                 let message = format!("Deleted pod: {}", target.name);
                 self.recorder.record(set, Kind::Normal, "SuccessfulDelete", message);
                 continue;
@@ -284,6 +290,6 @@ async fn claim(api: &Api<Pod>, OwnerPatch { target, patch }: &OwnerPatch) -> Res
     match api.patch(&target.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
         // It went meanwhile.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 422) => Ok(()),
-        patched => patched.map(drop),
+        patched => patched.map(|_| log_changed::<Pod>(&target.name)),
     }
 }

@@ -13,9 +13,10 @@ use k8s_openapi::api::core::v1::{Binding, Namespace, Node, ObjectReference, Pod}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Changed, Key};
+use manager::cache::{Cache, Changed, Key, controller_of};
 use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
+use manager::worker::is_race;
 use serde_json::json;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
@@ -204,12 +205,20 @@ impl Scheduler {
                 // Not asked of those that wait: the cache may have shown it as placed before the answer came.
                 if let Some(pod) = pod {
                     let key = Key::of(&*pod);
+                    let owner = controller_of(&*pod).pop().unwrap_or_default();
+                    tracing::info!(namespace = key.namespace, name = key.name, uid, owner, node, "bound the pod");
                     let message = format!("Successfully assigned {}/{} to {node}", key.namespace, key.name);
                     self.recorder.record(&*pod, Kind::Normal, "Scheduled", message);
                 }
             }
             Err(error) => {
-                tracing::warn!(uid, node, %error, "a pod was not bound");
+                let name = pod.map(|pod| pod.name_any()).unwrap_or_default();
+                // Somebody was faster, or it went meanwhile: the cache tells.
+                if is_race(&error) {
+                    tracing::debug!(name, uid, node, %error, "the pod was not bound");
+                } else {
+                    tracing::warn!(name, uid, node, %error, "the pod was not bound");
+                }
                 let event = self.cluster.forget(&uid);
                 self.tell(event);
                 self.queue.retry(&uid, self.started.elapsed());

@@ -13,7 +13,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource as _, ResourceExt as _};
-use manager::worker::Next;
+use manager::worker::{Next, found};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -112,6 +112,7 @@ pub(super) fn follow(shared: &Arc<Shared>, which: &Which, entry: &mut Entry, shi
 pub(super) async fn reconcile(shared: &Arc<Shared>, which: &Which) -> Result<Next, PodError> {
     let pod = shared.pods.get(&which.key()).filter(|pod| pod.uid().as_deref() == Some(&which.uid));
     if let Some(pod) = &pod {
+        found(&**pod);
         let writes = shared.writes.lock().unwrap_or_else(PoisonError::into_inner);
         if writes.is_behind(which, pod.resource_version().as_deref()) {
             return Ok(Next::After(LOOK_AGAIN));

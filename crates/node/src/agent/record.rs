@@ -136,7 +136,7 @@ impl End {
 
 impl Record {
     /// Takes over what the shim tells. Without a shim, or with a lost one, what ran has ended, and nobody knows how.
-    /// Returns whether anything changed.
+    /// Returns whether anything changed: a container has ended.
     pub(super) fn settle(&mut self, state: Option<&PodState>, now: Timestamp) -> bool {
         let lost = self.sandbox && state.is_none_or(|state| state.lost);
         let mut changed = false;
@@ -147,7 +147,10 @@ impl Record {
             let known = state.and_then(|state| state.containers.get(name));
             let known = known.filter(|known| known.attempt() == kept.attempt);
             kept.end = known.and_then(End::of).or_else(|| lost.then(|| End::unseen(now)));
-            changed |= kept.end.is_some();
+            if let Some(End { exit_code, signal, out_of_memory, unknown, .. }) = &kept.end {
+                tracing::info!(container = name, exit_code, signal, out_of_memory, unknown, "a container has ended");
+                changed = true;
+            }
         }
         changed
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -18,6 +19,8 @@ use crate::cluster::clock;
 
 /// The part that works for all controllers: its lines are those of the controller it works for.
 const FRAME: &str = "manager";
+/// The part that is the binary.
+const OWN: &str = "orlop";
 
 /// Writes a line for each event that the filter lets through, with what the spans around it know.
 pub(super) struct Lines {
@@ -78,7 +81,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
+        // In the order in which they are declared, whenever they are known.
         let mut fields = Fields::default();
+        attributes.metadata().fields().iter().for_each(|field| fields.set(field.name(), Value::Null));
         attributes.record(&mut fields);
         span.extensions_mut().insert(fields);
     }
@@ -91,7 +96,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut fields = Fields::default();
+        let mut fields = self.sink.known();
         for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
             if let Some(known) = span.extensions().get::<Fields>() {
                 fields.extend(known);
@@ -106,7 +111,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
             time: clock()(),
             level: *metadata.level(),
             component: component.unwrap_or(self.program),
-            part: part.map_or_else(|| root(metadata), |part| part.name),
+            part: match part {
+                // What is wired together here is the program itself.
+                Some(part) if part.name == OWN => self.program,
+                Some(part) => part.name,
+                None => root(metadata),
+            },
             fields,
         };
         self.sink.write(line.render(self.format).as_bytes());
@@ -151,7 +161,7 @@ mod tests {
             span.record("uid", "u");
             tracing::info!(target: "virt_controller::vm::controller", instance = "a", "created the instance");
         });
-        let rest = "controller=vm-controller name=a attempt=1 uid=u instance=a";
+        let rest = "controller=vm-controller name=a uid=u attempt=1 instance=a";
         assert_eq!(told, [format!("INFO  virt-controller/vm: created the instance {rest}")]);
     }
 
@@ -178,6 +188,22 @@ mod tests {
         assert_eq!(lines("vm=debug", work), ["DEBUG virt-controller/vm: reconciled controller=vm-controller"]);
         assert_eq!(lines("manager=debug", work), ["DEBUG orlop/manager: synced"]);
         assert!(lines("off,vm=info", work).is_empty());
+    }
+
+    #[test]
+    fn a_process_for_one_object_says_which_in_every_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let sink = Arc::<Sink>::default();
+        sink.keep(&path).unwrap();
+        sink.always([("name", "a"), ("uid", "u")]);
+        let filter = Filter::of(LevelFilter::INFO);
+        let lines = Lines { filter, format: Format::Text, program: "virt-launcher", sink };
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+            tracing::info!(target: "hypervisor::qmp", "x");
+        });
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with(" INFO  virt-launcher/qemu: x name=a uid=u\n"), "{text}");
     }
 
     #[test]

@@ -97,7 +97,7 @@ impl Line {
         let message = self.fields.take(MESSAGE).unwrap_or_default();
         let component = self.fields.take(COMPONENT).unwrap_or_else(|| self.component.to_owned());
         // What has nothing to say is left out.
-        self.fields.0.retain(|(_, value)| value.as_str() != Some(""));
+        self.fields.0.retain(|(_, value)| !value.is_null() && value.as_str() != Some(""));
         match format {
             Format::Text => self.text(&message, &component),
             Format::Json => self.json(&message, &component),

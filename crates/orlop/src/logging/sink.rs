@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::Context as _;
 
+use super::line::Fields;
 use crate::rotating::{Limits, Rotating};
 
 /// Some hundred thousand lines: days of a busy machine.
@@ -15,9 +16,22 @@ const KEPT: Limits = Limits { bytes: 16 << 20, older: 3 };
 #[derive(Default)]
 pub(crate) struct Sink {
     file: OnceLock<Mutex<Rotating>>,
+    always: OnceLock<Fields>,
 }
 
 impl Sink {
+    /// From now on every line says this: the process works for one object and no other.
+    pub(crate) fn always<'a>(&self, known: impl IntoIterator<Item = (&'static str, &'a str)>) {
+        let mut fields = Fields::default();
+        known.into_iter().for_each(|(key, value)| fields.set(key, value.into()));
+        let _ = self.always.set(fields);
+    }
+
+    /// What every line says.
+    pub(super) fn known(&self) -> Fields {
+        self.always.get().cloned().unwrap_or_default()
+    }
+
     /// Keeps lines in a file, too, from now on.
     pub(crate) fn keep(&self, path: &Path) -> anyhow::Result<()> {
         let file = Rotating::open(path, KEPT).with_context(|| format!("open the log {}", path.display()))?;

@@ -12,7 +12,7 @@ use manager::context::{Context, Now};
 use manager::events::Recorder;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
-use manager::writing::unless_gone;
+use manager::writing::{log_changed, unless_gone};
 
 use super::{Observed, Plan, decide};
 use crate::indexes;
@@ -137,14 +137,16 @@ impl NodeController {
         let Plan { ask: _, node: change, lost, event, recheck_after } = plan;
         if let Some(change) = &change {
             let api: Api<Node> = Api::all(self.client.clone());
-            unless_gone(api.patch(name, &PatchParams::default(), &Patch::Merge(change)).await)?;
+            let written = api.patch(name, &PatchParams::default(), &Patch::Merge(change)).await;
+            unless_gone(written.inspect(|_| log_changed::<Node>(name)))?;
         }
         if let (Some(event), Some(node)) = (event, node) {
             self.recorder.record(node, event.kind, event.reason, event.message);
         }
         for (namespace, name, patch) in &lost {
             let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), namespace);
-            unless_gone(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)?;
+            let written = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            unless_gone(written.inspect(|_| log_changed::<VirtualMachineInstance>(name)))?;
         }
         Ok(recheck_after.map_or(Next::Wait, Next::After))
     }

@@ -18,8 +18,10 @@ use manager::context::{Chance, Context, Now};
 use manager::events::{Kind, Recorder};
 use manager::expectations::Expectations;
 use manager::queue::Queue;
-use manager::worker::{Next, work};
-use manager::writing::{OwnWrites, create, delete, delete_as_seen, is_namespace_terminating, unless_gone};
+use manager::worker::{Next, found, work};
+use manager::writing::{
+    OwnWrites, create, delete, delete_as_seen, is_namespace_terminating, log_changed, log_created, unless_gone,
+};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -157,6 +159,7 @@ impl VmController {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(vm) = self.vms.get(key) else { return Ok(Next::Wait) };
+        found(&*vm);
         let instance = self.vmis.get(key);
         {
             let memory = self.memory();
@@ -254,7 +257,8 @@ impl VmController {
 
     async fn change(&self, key: &Key, patch: &Value) -> Result<(), kube::Error> {
         let api: Api<VirtualMachine> = Api::namespaced(self.client.clone(), &key.namespace);
-        self.note(key, api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await)
+        let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        self.note(key, written.inspect(|_| log_changed::<VirtualMachine>(&key.name)))
     }
 
     async fn change_status(&self, key: &Key, patch: &Value) -> Result<(), kube::Error> {
@@ -273,6 +277,7 @@ impl VmController {
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
         let written = api.patch(&target.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         if let Ok(written) = &written {
+            log_changed::<VirtualMachineInstance>(&target.name);
             let key = Key { namespace: key.namespace.clone(), name: target.name.clone() };
             self.memory().instance_writes.note(key, written.metadata.resource_version.as_deref());
         }
@@ -307,6 +312,7 @@ impl VmController {
         self.memory().expectations.expect(key.clone(), 1, [], Instant::now());
         let failed = match api.create(&PostParams::default(), &start.instance).await {
             Ok(made) => {
+                log_created(&made);
                 self.memory().failures.remove(key);
                 let message = format!(
                     "Started the virtual machine by creating the new virtual machine instance {}",

@@ -17,7 +17,7 @@ use manager::context::{Chance, Context, Now};
 use manager::events::Recorder;
 use manager::expectations::Expectations;
 use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::worker::{Next, found, work};
 use manager::writing::OwnWrites;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
@@ -197,6 +197,7 @@ impl VmiController {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(vmi) = self.vmis.get(key) else { return Ok(Next::Wait) };
+        found(&*vmi);
         {
             let memory = self.memory();
             if memory.writes.is_behind(key, vmi.metadata.resource_version.as_deref()) {

@@ -50,8 +50,9 @@ impl Inner {
             memory.retry_at = Some(resume_again(memory.failures, now));
         });
         let Some(mut client) = self.launchers.client(&work.uid) else { return Ok(()) };
-        tracing::info!(instance = ?work.key, "resuming a guest that an I/O error has paused");
-        self.answered(work, timeout(ANSWER, client.unpause(Empty {})).await)
+        self.answered(work, timeout(ANSWER, client.unpause(Empty {})).await)?;
+        tracing::info!("resumed a guest that an I/O error had paused");
+        Ok(())
     }
 
     async fn shut_down(
@@ -65,6 +66,7 @@ impl Inner {
         self.answered(work, timeout(ANSWER, client.shutdown(ShutdownRequest { grace_ms })).await)?;
         let now = (self.now)();
         let is_first = self.known(&work.uid, |known| known.memory.asked.replace(now).is_none());
+        tracing::info!(grace_ms, "asked the guest to power off");
         if let Some(vmi) = vmi.filter(|_| is_first) {
             self.recorder.record(vmi, Kind::Normal, "ShuttingDown", "Signaled Graceful Shutdown");
         }
@@ -74,6 +76,7 @@ impl Inner {
     async fn kill(&self, work: &Work) -> Result<(), HandlerError> {
         let Some(mut client) = self.launchers.client(&work.uid) else { return Ok(()) };
         self.answered(work, timeout(ANSWER, client.kill(Empty {})).await)?;
+        tracing::info!("killed the guest");
         let now = (self.now)();
         self.known(&work.uid, |known| known.memory.killed = Some(now));
         Ok(())
@@ -86,7 +89,8 @@ impl Inner {
                 Ok(Err(status)) if status.code() == Code::FailedPrecondition => {
                     return Err(HandlerError::Launcher(status));
                 }
-                Ok(Ok(_) | Err(_)) | Err(_) => {}
+                Ok(Ok(_)) => tracing::info!("let the launcher end"),
+                Ok(Err(_)) | Err(_) => {}
             }
         }
         self.clean_up(work)
@@ -100,7 +104,7 @@ impl Inner {
             if let Err(error) = std::fs::remove_file(self.network_state(&record.pod_uid))
                 && error.kind() != std::io::ErrorKind::NotFound
             {
-                tracing::warn!(%error, instance = ?work.key, "the state of a network stays");
+                tracing::warn!(%error, "the state of a network stays");
             }
             self.records.remove(&work.uid)?;
         }

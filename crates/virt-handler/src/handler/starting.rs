@@ -39,10 +39,11 @@ impl Inner {
                     let memory = &mut known.memory;
                     (memory.failures, memory.retry_at, memory.failure) = (0, None, None);
                 });
+                tracing::info!("the launcher has started the guest");
                 self.recorder.record(vmi, Kind::Normal, "Created", "VirtualMachineInstance defined.");
             }
             Err(failure) => {
-                tracing::warn!(instance = ?work.key, error = failure.message, is_final = failure.is_final, "a guest was not started");
+                tracing::warn!(error = failure.message, is_final = failure.is_final, "the guest was not started");
                 self.recorder.record(vmi, Kind::Warning, "SyncFailed", failure.message.clone());
                 self.known(&work.uid, |known| {
                     let memory = &mut known.memory;

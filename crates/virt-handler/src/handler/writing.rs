@@ -23,7 +23,7 @@ impl Inner {
         let starts = phase.is_some_and(Phase::is_running) && vmi.phase().is_scheduled();
         // After a crash between the start and its write, the network is there and only its addresses are unknown.
         if starts && let Err(failure) = self.connect_network(work, vmi).await {
-            tracing::warn!(instance = ?work.key, error = failure.message, "addresses of a guest are not known");
+            tracing::warn!(error = failure.message, "the guest's addresses are not known");
         }
         let Some(next) = self.next_status(work, vmi, phase) else { return Ok(None) };
         let Some(patch) = status::change(vmi, &next) else { return Ok(None) };
@@ -72,6 +72,7 @@ impl Inner {
         if old.phase() == new.phase() {
             return;
         }
+        tracing::info!(phase = %new.phase(), "the phase of the instance changed");
         let (kind, reason, message) = match new.phase() {
             Phase::Running => (Kind::Normal, "Started", "VirtualMachineInstance started."),
             Phase::Succeeded => (Kind::Normal, "Stopped", "The VirtualMachineInstance was shut down."),

@@ -59,7 +59,12 @@ pub(super) async fn keep(entry: Arc<Entry>, mut patience: Duration) {
     loop {
         let error = session(&entry, patience).await;
         *entry.session() = None;
-        tracing::debug!(instance = ?entry.owner.key, error = chain(&error), "a launcher's connection is over");
+        tracing::debug!(
+            name = entry.owner.key.name,
+            uid = entry.owner.uid,
+            error = chain(&error),
+            "the connection to the launcher is over"
+        );
         if !error.is_passing() {
             entry.view.send_modify(|view| view.reach = Reach::Gone { why: chain(&error) });
             entry.tell();
@@ -71,7 +76,12 @@ pub(super) async fn keep(entry: Arc<Entry>, mut patience: Duration) {
             patience = Duration::ZERO;
             sleep(BREATH).await;
         } else {
-            tracing::warn!(instance = ?entry.owner.key, error = chain(&error), "a launcher cannot be reached for now");
+            tracing::warn!(
+                name = entry.owner.key.name,
+                uid = entry.owner.uid,
+                error = chain(&error),
+                "the launcher cannot be reached for now"
+            );
             sleep(PING).await;
         }
     }

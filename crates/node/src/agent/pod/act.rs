@@ -67,6 +67,7 @@ impl Worker<'_> {
             entry.troubles.remove(&part);
             return Ok(Flow::On);
         };
+        tracing::warn!(reason, error = message, "the pod does not come on");
         self.event(Kind::Warning, reason, format!("{what}: {message}"));
         let times = entry.troubles.get(&part).map_or(0, |trouble| trouble.times).saturating_add(1);
         let until = Some(self.now() + backoff::retry(times));
@@ -153,6 +154,9 @@ impl Worker<'_> {
             Ok(addresses) => addresses,
             Err(error) => return Ok(Err(error)),
         };
+        let annotations = pod.metadata.annotations.as_ref();
+        let identity = annotations.and_then(|annotations| annotations.get(IDENTITY)).map_or("", String::as_str);
+        tracing::info!(addresses = %listed(&addresses), identity, "made the pod's sandbox");
         if let Some(record) = &mut entry.record {
             record.addresses = Some(addresses);
         }
@@ -203,11 +207,13 @@ impl Worker<'_> {
         self.write_down(entry)?;
         self.event(Kind::Normal, "Killing", why.to_owned());
         self.signal(entry, container, signal).await?;
+        tracing::info!(container, signal, why, "asked a container to end");
         Ok(Flow::On)
     }
 
     async fn kill(&self, entry: &mut Entry, container: &str, whole: bool) -> Result<Flow, PodError> {
         self.signal(entry, container, SIGKILL).await?;
+        tracing::info!(container, "killed a container");
         let now = self.now();
         let Some(record) = &mut entry.record else { return Ok(Flow::Look) };
         if whole {
@@ -254,6 +260,7 @@ impl Worker<'_> {
         self.write_down(entry)?;
         self.shared.devices.free(&self.which.uid);
         self.shared.users.free(&self.which.uid);
+        tracing::info!("stopped the pod: its sandbox, network and volumes are gone");
         Ok(Flow::On)
     }
 
@@ -278,6 +285,10 @@ impl Worker<'_> {
         entry.record = None;
         Ok(Flow::Done)
     }
+}
+
+fn listed(addresses: &[std::net::IpAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn host_ports(pod: &Pod) -> Vec<HostPort> {

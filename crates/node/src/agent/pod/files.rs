@@ -57,7 +57,7 @@ impl Worker<'_> {
             return all.refresh.map(left);
         }
         if let Err(error) = self.prepare_volumes(entry).await {
-            tracing::warn!(pod = self.which.name, error = Failure::of(&error).0, "volumes were not renewed");
+            tracing::warn!(error = Failure::of(&error).0, "volumes were not renewed");
             return Some(LATER);
         }
         entry.volumes.as_ref()?.refresh.map(left)

@@ -50,10 +50,12 @@ impl Worker<'_> {
         let part = Part::Container(name.to_owned());
         match started {
             Ok(()) => {
+                tracing::info!(container = name, run = attempt, "started a container");
                 entry.troubles.remove(&part);
                 Ok(Flow::On)
             }
             Err(NotStarted(reason, message)) => {
+                tracing::warn!(container = name, reason, error = message, "a container was not started");
                 self.event(Kind::Warning, "Failed", format!("Error: {message}"));
                 let times = entry.troubles.get(&part).map_or(0, |trouble| trouble.times).saturating_add(1);
                 let until = Some(self.now() + backoff::retry(times));

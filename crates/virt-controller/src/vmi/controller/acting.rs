@@ -1,5 +1,6 @@
 //! Carries out what was decided about an instance.
 
+use api::names::label;
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -8,7 +9,7 @@ use kube::{Api, ResourceExt as _};
 use manager::cache::{Key, controller_of};
 use manager::events::Kind;
 use manager::worker::Next;
-use manager::writing::{delete, is_namespace_terminating, unless_gone};
+use manager::writing::{delete, is_namespace_terminating, log_created, unless_gone};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -42,6 +43,11 @@ impl VmiController {
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
         match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(change)).await {
             Ok(written) => {
+                if change["status"]["phase"].is_string() {
+                    let node = written.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_NAME));
+                    let phase = written.phase().to_string();
+                    tracing::info!(phase, node = node.map_or("", String::as_str), "the phase of the instance changed");
+                }
                 self.memory().writes.note(key.clone(), written.metadata.resource_version.as_deref());
                 Ok(())
             }
@@ -58,7 +64,10 @@ impl VmiController {
     ) -> Result<(), kube::Error> {
         self.memory().expectations.expect(key.clone(), 1, [], Instant::now());
         let made = match api.create(&PostParams::default(), pod).await {
-            Ok(_) => Ok(()),
+            Ok(made) => {
+                log_created(&made);
+                Ok(())
+            }
             // An answer was lost, or another leader was faster: the cache will show it. A stranger's is another matter.
             Err(kube::Error::Api(status)) if status.is_already_exists() => match api.get_opt(&pod.name_any()).await? {
                 Some(found) if controller_of(&found) == controller_of(pod) => return Ok(()),
