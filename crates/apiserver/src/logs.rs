@@ -29,6 +29,17 @@ pub struct LogRequest {
     pub tail_lines: Option<usize>,
     /// Only so many bytes.
     pub limit_bytes: Option<u64>,
+    /// Only what was written to one of the two.
+    pub stream: Option<StandardStream>,
+}
+
+/// Where a container writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandardStream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Error,
 }
 
 /// Bytes of a log, as they come.

@@ -14,6 +14,7 @@ mod get;
 mod hollow;
 mod lifecycle;
 mod logging;
+mod logs;
 mod memory;
 mod network_setup;
 mod node;
@@ -68,6 +69,7 @@ enum Command {
     /// Stop a VM and start it again.
     Restart(lifecycle::Arguments),
     Console(console::Arguments),
+    Logs(logs::Arguments),
     Apiserver(apiserver::Arguments),
     ControllerManager(Box<controller_manager::Arguments>),
     Node(node::Arguments),
@@ -104,6 +106,7 @@ fn main() -> ExitCode {
         Command::Stop(arguments) => lifecycle::run(&arguments, Verb::Stop, &mut std::io::stdout()),
         Command::Restart(arguments) => lifecycle::run(&arguments, Verb::Restart, &mut std::io::stdout()),
         Command::Console(arguments) => console::run(&arguments),
+        Command::Logs(arguments) => logs::run(&arguments, &mut std::io::stdout()),
         Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
         Command::ControllerManager(arguments) => controller_manager::run(*arguments),
         Command::Node(arguments) => node::run(arguments),

@@ -18,6 +18,8 @@ mod killing;
 mod leftovers;
 #[path = "up/looking.rs"]
 mod looking;
+#[path = "up/logging.rs"]
+mod logging;
 #[path = "up/machine.rs"]
 mod machine;
 #[path = "up/networking.rs"]
@@ -41,6 +43,7 @@ fn main() -> std::process::ExitCode {
     let all = [
         looking::TESTS,
         operating::TESTS,
+        logging::TESTS,
         pods::TESTS,
         strategies::TESTS,
         networking::TESTS,

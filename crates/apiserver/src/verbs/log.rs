@@ -3,13 +3,14 @@
 use http::{HeaderValue, Response, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use structural::{FieldError, Reason};
 
 use super::Call;
 use crate::body::Body;
-use crate::logs::LogRequest;
+use crate::logs::{LogRequest, StandardStream};
 use crate::meta;
 use crate::request::Query;
-use crate::status::Status;
+use crate::status::{Status, Subject};
 
 pub(super) fn run(call: &Call) -> Result<Response<Body>, Status> {
     let Some(logs) = &call.server.logs else {
@@ -42,7 +43,25 @@ fn wanted(pod: &Value, query: &Query, now: Timestamp) -> Result<LogRequest, Stat
         since: number("sinceSeconds")?.map(ago).or(since_time),
         tail_lines: number("tailLines")?.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX)),
         limit_bytes: number("limitBytes")?,
+        stream: stream(meta::text(pod, "name"), query.get("stream"))?,
     })
+}
+
+/// Kubernetes knows the words, behind a gate, and not together with `tailLines`; here both go together.
+fn stream(pod: &str, asked: Option<&str>) -> Result<Option<StandardStream>, Status> {
+    match asked {
+        None | Some("All") => Ok(None),
+        Some("Stdout") => Ok(Some(StandardStream::Out)),
+        Some("Stderr") => Ok(Some(StandardStream::Error)),
+        Some(other) => {
+            let error = FieldError {
+                field: "stream".to_owned(),
+                reason: Reason::NotSupported,
+                message: format!("Unsupported value: {other:?}: supported values: \"All\", \"Stderr\", \"Stdout\""),
+            };
+            Err(Status::invalid(Subject { group: "", resource: "", kind: "PodLogOptions" }, pod, &[error]))
+        }
+    }
 }
 
 /// The container that is named, or the only one.
@@ -105,5 +124,18 @@ mod tests {
         assert_eq!(request.since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
         assert!(request.follow && request.timestamps && !request.previous);
         assert!(wanted(&pod(), &Query::parse("container=a&tailLines=x"), now).is_err());
+    }
+
+    #[test]
+    fn a_stream_is_named_as_kubernetes_names_it() {
+        let of = |text: &str| wanted(&pod(), &Query::parse(text), Timestamp::UNIX_EPOCH).map(|request| request.stream);
+        assert_eq!(of("container=a&stream=Stderr&tailLines=3"), Ok(Some(StandardStream::Error)));
+        assert_eq!(
+            (of("container=a&stream=Stdout"), of("container=a&stream=All")),
+            (Ok(Some(StandardStream::Out)), Ok(None))
+        );
+        let refused = of("container=a&stream=x").unwrap_err().to_json();
+        let expected = "PodLogOptions \"p\" is invalid: stream: Unsupported value: \"x\": supported values: \"All\", \"Stderr\", \"Stdout\"";
+        assert_eq!((refused["code"].as_u64(), refused["message"].as_str()), (Some(422), Some(expected)));
     }
 }

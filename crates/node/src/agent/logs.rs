@@ -36,6 +36,17 @@ pub struct Options {
     pub timestamps: bool,
     /// Of the attempt before.
     pub previous: bool,
+    /// Only what was written to one of the two.
+    pub stream: Option<StandardStream>,
+}
+
+/// Where a container writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StandardStream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Error,
 }
 
 /// Why there is no log.
@@ -91,9 +102,9 @@ pub fn read(
     let mut bytes = std::fs::read(path.with_added_extension("1")).unwrap_or_default();
     current.read_to_end(&mut bytes)?;
     let since = options.since_time.or_else(|| options.since.map(|since| now - since));
-    let mut renderer = Renderer::new(since, options.timestamps);
+    let mut renderer = Renderer::new(since, options.timestamps, options.stream);
     let tail = match options.tail_lines {
-        Some(lines) => line::tail(&bytes, lines),
+        Some(lines) => line::tail(&bytes, lines, options.stream),
         None => &bytes,
     };
     let text = renderer.render(tail);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use apiserver::logs::{LogRequest, LogStream, PodLogs};
+use apiserver::logs::{LogRequest, LogStream, PodLogs, StandardStream};
 use futures_util::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::wait::await_condition;
@@ -45,6 +45,10 @@ impl PodLogs for Logs {
             since_time: request.since,
             timestamps: request.timestamps,
             previous: request.previous,
+            stream: request.stream.map(|stream| match stream {
+                StandardStream::Out => logs::StandardStream::Out,
+                StandardStream::Error => logs::StandardStream::Error,
+            }),
         };
         let ended = ended(self.client.get().cloned(), request.clone()).boxed();
         let lines = logs::read(&folder, &options, ended, clock()()).map_err(|error| error.to_string())?;
