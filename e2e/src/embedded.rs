@@ -35,7 +35,11 @@ impl Embedded {
         Self::start_with(program, &["--virtual-machines"]).await
     }
 
-    async fn start_with(program: &Path, more: &[&str]) -> Result<Self> {
+    /// The same, with more flags.
+    ///
+    /// # Errors
+    /// When it ends or never gets ready; then with its log.
+    pub async fn start_with(program: &Path, more: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("orlop-apiserver-").tempdir()?;
         let mut command = background(program, folder.path(), "apiserver")?;
         command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path()).args(more);

@@ -2,6 +2,7 @@
 //!
 //! Tests that need the programs are ignored by `cargo test` and run by `make test-peers`, which fetches them first.
 
+pub mod audit;
 pub mod clients;
 pub mod console;
 pub mod control_plane;

@@ -9,7 +9,11 @@ use futures_util::Stream;
 use http_body::{Frame, SizeHint};
 
 /// The body of an answer.
-pub struct Body(Kind);
+pub struct Body {
+    kind: Kind,
+    /// Let go of when the answer has ended, however it does.
+    kept: Option<Box<dyn Send>>,
+}
 
 enum Kind {
     Whole(Option<Bytes>),
@@ -18,11 +22,16 @@ enum Kind {
 
 impl Body {
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self(Kind::Whole(Some(bytes.into())))
+        Self { kind: Kind::Whole(Some(bytes.into())), kept: None }
     }
 
     pub(crate) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self(Kind::Stream(Box::pin(stream)))
+        Self { kind: Kind::Stream(Box::pin(stream)), kept: None }
+    }
+
+    /// Keeps something until the answer has ended.
+    pub(crate) fn keep(&mut self, kept: impl Send + 'static) {
+        self.kept = Some(Box::new(kept));
     }
 }
 
@@ -40,7 +49,7 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match &mut self.0 {
+        match &mut self.kind {
             Kind::Whole(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -51,11 +60,11 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(&self.0, Kind::Whole(None))
+        matches!(&self.kind, Kind::Whole(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.kind {
             Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Kind::Stream(_) => SizeHint::default(),
         }

@@ -18,6 +18,7 @@
 //! behind TLS.
 
 mod accounts;
+mod audit;
 mod body;
 mod bootstrap;
 mod certificates;
@@ -56,6 +57,7 @@ mod tokens;
 mod verbs;
 
 pub use accounts::ServiceAccounts;
+pub use audit::AuditLog;
 pub use body::Body;
 pub use clock::Clock;
 pub use identity::{Admission, Attributes, Authorizer, Decision, Identity, MASTERS, Review, Stored};

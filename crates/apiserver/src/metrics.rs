@@ -9,6 +9,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::audit;
+
 /// What a request was, as labels. All come from the table of resources or from small sets: nothing a client invents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Labels {
@@ -41,21 +43,21 @@ pub(crate) struct Metrics {
     requests: Family<WithCode, Counter>,
     durations: Family<Labels, Histogram, fn() -> Histogram>,
     objects: Family<OfResource, Gauge>,
-    pub(crate) running: Gauge,
+    running: Gauge,
     watches: Gauge,
 }
 
-/// An open watch.
-pub(crate) struct Watching(Gauge);
+/// One of what is counted as long as it lasts: a request that is worked on, an open watch.
+pub(crate) struct Lasting(Gauge);
 
-impl Drop for Watching {
+impl Drop for Lasting {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(audit: &audit::Counts) -> Self {
         let histogram: fn() -> Histogram =
             || Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0]);
         let metrics = Self {
@@ -80,13 +82,21 @@ impl Metrics {
         registry.register("apiserver_storage_objects", "Objects in the store", metrics.objects.clone());
         registry.register("apiserver_current_inflight_requests", "Requests being worked on", metrics.running.clone());
         registry.register("apiserver_longrunning_requests", "Watches that are open", metrics.watches.clone());
+        registry.register("apiserver_audit_event", "Audit events that were made", audit.events.clone());
+        registry.register("apiserver_audit_error", "Audit events that were not written", audit.lost.clone());
         Self { registry, ..metrics }
     }
 
     /// Counts a watch for as long as what it gives is kept.
-    pub(crate) fn watching(&self) -> Watching {
+    pub(crate) fn watching(&self) -> Lasting {
         self.watches.inc();
-        Watching(self.watches.clone())
+        Lasting(self.watches.clone())
+    }
+
+    /// Counts a request for as long as what it gives is kept.
+    pub(crate) fn running(&self) -> Lasting {
+        self.running.inc();
+        Lasting(self.running.clone())
     }
 
     pub(crate) fn record(&self, labels: &Labels, code: u16, took: Duration) {

@@ -47,17 +47,15 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let mut served = Served::begin(request.method());
+    let mut served = Served::begin(&server, &request);
     let span = served.span.clone();
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let encoding = negotiate::objects(accept).map_or(Encoding::Json, |form| form.encoding);
     async move {
-        server.metrics.running.inc();
         let answer = answer(&server, request, &mut served).await;
-        server.metrics.running.dec();
         let status = answer.as_ref().err().map(|refused| refused.status.clone());
-        let response = answer.unwrap_or_else(|refused| refusal(&refused, encoding));
-        served.end(&server.metrics, response.status(), status.as_ref());
+        let mut response = answer.unwrap_or_else(|refused| refusal(&refused, encoding));
+        served.end(&server.metrics, &mut response, status.as_ref());
         response
     }
     .instrument(span)
@@ -93,34 +91,46 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let identity = identify(server, &request)?;
-    served.by(&identity);
-    let identity = impersonation::apply(server, identity, request.headers())?;
     let path = request.uri().path().to_owned();
-    if let Some(delegated) = delegate(server, &path) {
-        let Some(target) = Target::parse(&path) else { return Ok(missing()) };
-        let query = Query::parse(request.uri().query().unwrap_or_default());
-        let verb = access::delegated_verb(request.method(), &target, &query);
-        let asked = Asked::of_resource(verb, &target, &query);
-        served.asks(&asked);
-        asked.check(server, &identity)?;
-        let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-        request.extensions_mut().insert(identity);
-        let answered = delegated.service.clone().call(request);
-        return match answered.await {
-            Ok(response) => Ok(response),
-            Err(never) => match never {},
-        };
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let target = Target::parse(&path);
+    let asked = match &target {
+        Some(target) => Asked::of_resource(access::verb(request.method(), target, &query), target, &query),
+        None => Asked::of_path(&path, request.method()),
+    };
+    served.asks(&asked);
+    let who = identify(server, &request)?;
+    served.by(&who);
+    let identity = impersonation::apply(server, who.clone(), request.headers())?;
+    if identity != who {
+        served.acts_as(&identity);
     }
-    match Target::parse(&path) {
-        Some(target) => resource(server, identity, target, request, served).await,
-        None => {
-            let asked = Asked::of_path(&path, request.method());
-            served.asks(&asked);
-            asked.check(server, &identity)?;
-            Ok(page(server, &path, &request)?)
+    let Some(target) = target else {
+        if delegate(server, &path).is_some() {
+            return Ok(missing());
         }
+        permit(server, &asked, &identity, served)?;
+        return Ok(page(server, &path, &request)?);
+    };
+    let Some(delegated) = delegate(server, &path) else {
+        return resource(server, identity, (target, asked), query, request, served).await;
+    };
+    permit(server, &asked, &identity, served)?;
+    let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+    request.extensions_mut().insert(identity);
+    let answered = delegated.service.clone().call(request);
+    match answered.await {
+        Ok(response) => Ok(response),
+        Err(never) => match never {},
     }
+}
+
+/// Lets a request go on, or not.
+fn permit(server: &Inner, asked: &Asked, who: &Identity, served: &mut Served) -> Result<(), Status> {
+    let decision = asked.judge(server, who);
+    let allowed = asked.enforce(&decision, who);
+    served.decided(decision);
+    allowed
 }
 
 /// Who asks. Who shows a token that is not good is not taken for someone without.
@@ -151,7 +161,8 @@ fn delegate<'a>(server: &'a Inner, path: &str) -> Option<&'a Delegated> {
 async fn resource<B>(
     server: &Arc<Inner>,
     identity: Identity,
-    target: Target,
+    (target, asked): (Target, Asked),
+    query: Query,
     request: Request<B>,
     served: &mut Served,
 ) -> Result<Response<Body>, Refused>
@@ -159,12 +170,9 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let query = Query::parse(request.uri().query().unwrap_or_default());
     let verb = verbs::verb(request.method(), &target, &query).ok_or_else(Status::method_not_allowed)?;
     let registry = server.registry.load_full();
-    let asked = Asked::of_resource(verb, &target, &query);
-    served.asks(&asked);
-    asked.check(server, &identity)?;
+    permit(server, &asked, &identity, served)?;
     let found = registry.get(&target.group, &target.resource).cloned();
     let Some((resource, version)) =
         found.and_then(|found| Some((found.clone(), found.version(&target.version)?.clone())))

@@ -28,6 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use crate::ApiServer;
+use crate::audit::Peer;
 use crate::certificates::{Authority, CertificateError, Pair, write_secret};
 use crate::identity::Identity;
 use guard::Guarded;
@@ -172,11 +173,11 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, server: ApiServer, stop
             let place = places.clone().acquire_owned().await.ok()?;
             Some((place, listener.accept().await))
         };
-        let (place, stream) = tokio::select! {
+        let (place, stream, peer) = tokio::select! {
             biased;
             _ = &mut stop => break,
             accepted = accepted => match accepted {
-                Some((place, Ok((stream, _)))) => (place, stream),
+                Some((place, Ok((stream, peer)))) => (place, stream, peer.ip()),
                 Some((_, Err(error))) => {
                     // Out of file descriptors, most likely: those in use must end first.
                     tracing::warn!(%error, "a connection was not accepted");
@@ -190,7 +191,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, server: ApiServer, stop
         tokio::spawn(async move {
             // Answers are small and complete; waiting for more of them only adds latency.
             drop(stream.set_nodelay(true));
-            connection(stream, tls, server, stopped).await;
+            connection(stream, peer, tls, server, stopped).await;
             drop(place);
         });
     }
@@ -201,7 +202,7 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, server: ApiServer, stop
 }
 
 /// Serves one connection until either side ends it.
-async fn connection<S>(stream: S, tls: TlsAcceptor, server: ApiServer, stopped: watch::Receiver<bool>)
+async fn connection<S>(stream: S, peer: IpAddr, tls: TlsAcceptor, server: ApiServer, stopped: watch::Receiver<bool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -213,6 +214,7 @@ where
     let told = asked.clone();
     let service = server.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
         told.notify_one();
+        request.extensions_mut().insert(Peer(peer));
         if let Some(identity) = &identity {
             request.extensions_mut().insert(identity.clone());
         }

@@ -12,6 +12,7 @@ use http::{Request, Response};
 use tokens::Key;
 use tokio::sync::Semaphore;
 
+use crate::audit::AuditLog;
 use crate::body::Body;
 use crate::clock::{Chance, Clock};
 use crate::identity::{Admission, Attributes, Authorizer, Decision, Identity, Stored};
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) token_key: Key,
     pub(crate) delegated: Vec<Delegated>,
     pub(crate) logs: Option<Box<dyn PodLogs>>,
+    pub(crate) audit: Option<AuditLog>,
     pub(crate) metrics: Metrics,
     pub(crate) places: Semaphore,
     /// Where clients reach it, as discovery tells it.
@@ -81,6 +83,7 @@ pub struct Builder {
     admission: Vec<Box<dyn Admission>>,
     delegated: Vec<Delegated>,
     logs: Option<Box<dyn PodLogs>>,
+    audit: Option<AuditLog>,
     policy: bool,
 }
 
@@ -96,6 +99,7 @@ impl ApiServer {
             admission: Vec::new(),
             delegated: Vec::new(),
             logs: None,
+            audit: None,
             policy: true,
         }
     }
@@ -151,6 +155,12 @@ impl Builder {
         Self { logs: Some(Box::new(logs)), ..self }
     }
 
+    /// Writes down every request, whoever makes it.
+    #[must_use]
+    pub fn audit(self, audit: AuditLog) -> Self {
+        Self { audit: Some(audit), ..self }
+    }
+
     /// Leaves out the default roles and bindings: for simulations, where everybody is in `system:masters`.
     #[must_use]
     pub fn without_policy(self) -> Self {
@@ -162,7 +172,7 @@ impl Builder {
     /// # Errors
     /// When the store cannot be opened or written.
     pub async fn start(self) -> Result<ApiServer, OpenError> {
-        let Self { place, clock, seed, authorizer, admission, delegated, logs, policy } = self;
+        let Self { place, clock, seed, authorizer, admission, delegated, logs, audit, policy } = self;
         let loaded = store::open(&place)?;
         let token_key = match &place {
             Place::Memory => certificates::new_token_key(),
@@ -186,7 +196,8 @@ impl Builder {
             token_key,
             delegated,
             logs,
-            metrics: Metrics::new(),
+            metrics: Metrics::new(&audit.as_ref().map(AuditLog::counts).cloned().unwrap_or_default()),
+            audit,
             places: Semaphore::new(MOST_AT_ONCE),
             address: ArcSwap::from_pointee(String::new()),
         });

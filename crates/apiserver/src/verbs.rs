@@ -250,6 +250,7 @@ impl Call {
 
     /// An answer with a value that is not stored.
     fn answer_value(&self, code: StatusCode, value: &Value) -> Result<Response<Body>, Status> {
+        self.written.answered(value);
         let out = serde_json::to_vec(value).map_err(Status::internal)?;
         Ok(self.respond(code, out))
     }

@@ -3,6 +3,8 @@
 
 #[path = "api/access.rs"]
 mod access;
+#[path = "api/audit.rs"]
+mod audit;
 #[path = "api/create.rs"]
 mod create;
 #[path = "api/definitions.rs"]

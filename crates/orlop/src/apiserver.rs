@@ -12,6 +12,7 @@ use manager::context::Chance;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admission::VirtualMachines;
+use crate::audit::{self, Audit};
 use crate::{crds, roles};
 
 /// Serve the Kubernetes API from a folder on this machine.
@@ -28,6 +29,8 @@ pub(crate) struct Arguments {
     /// Serve the kinds of virtual machines, and fill in and check what is written of them.
     #[arg(long, env = "ORLOP_VIRTUAL_MACHINES")]
     virtual_machines: bool,
+    #[command(flatten)]
+    audit: audit::Arguments,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -43,18 +46,20 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<()> {
-    let Arguments { data_dir, listen, virtual_machines, command } = arguments;
+    let Arguments { data_dir, listen, virtual_machines, audit, command } = arguments;
     if let Some(Command::Backup { file }) = command {
         return apiserver::backup(&data_dir, &file).context("back up the store");
     }
+    let audit = audit.open()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(serve(data_dir, listen, virtual_machines, out))
+    runtime.block_on(serve(data_dir, listen, virtual_machines, &audit, out))
 }
 
 async fn serve(
     data_dir: PathBuf,
     listen: SocketAddr,
     virtual_machines: bool,
+    audit: &Audit,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
@@ -63,7 +68,7 @@ async fn serve(
     if virtual_machines {
         builder = builder.admission(VirtualMachines::new([], Chance::of_the_machine()));
     }
-    let server = builder.start().await.context("open the store")?;
+    let server = audit.of(builder).start().await.context("open the store")?;
     if virtual_machines {
         crds::install(&server).await.context("define the kinds of virtual machines")?;
         roles::install(&server).await.context("make the roles of their users")?;

@@ -3,6 +3,7 @@
 mod admission;
 mod apiserver;
 mod apply;
+mod audit;
 mod cluster;
 mod console;
 mod container_disk;

@@ -29,9 +29,10 @@ use tokio::time::Instant;
 use virt_controller::render::Launcher;
 
 use crate::admission::VirtualMachines;
+use crate::audit::Audit;
 use crate::logging::Sink;
 use crate::target::{Data, kubeconfig};
-use crate::{crds, memory, roles, scheduler};
+use crate::{audit, crds, memory, roles, scheduler};
 use control::Report;
 pub(crate) use node::runtime;
 use parts::Parts;
@@ -51,6 +52,8 @@ pub(crate) struct Arguments {
     /// Where the API is served; port 0 takes a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", env = "ORLOP_LISTEN")]
     listen: SocketAddr,
+    #[command(flatten)]
+    audit: audit::Arguments,
     #[command(flatten)]
     node: node::Arguments,
     /// Pretend: so many nodes whose pods and guests exist only in the API.
@@ -77,13 +80,15 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
     std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
     let _lock = lock::take(&data)?;
     log.keep(&places::own_log(&data))?;
+    // Dropped after the runtime has ended.
+    let audit = arguments.audit.open()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    let result = runtime.block_on(serve(arguments, &data, out));
+    let result = runtime.block_on(serve(arguments, &data, &audit, out));
     runtime.shutdown_background();
     result
 }
 
-async fn serve(arguments: Arguments, data: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl Write) -> anyhow::Result<()> {
     let begun = Instant::now();
     let Arguments { listen, node, hollow_nodes, .. } = arguments;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
@@ -96,7 +101,7 @@ async fn serve(arguments: Arguments, data: &Path, out: &mut impl Write) -> anyho
             None => node.find(data).await.map(Some),
         }
     };
-    let (server, found) = tokio::try_join!(start_server(data), found)?;
+    let (server, found) = tokio::try_join!(start_server(data, audit), found)?;
     let emulated = found.as_ref().is_none_or(node::Found::is_emulated);
     let admin = parts::client(&server, "orlop-up");
     defaults::install(&admin, emulated, ::node::provisioner::NAME).await.context("write the defaults")?;
@@ -150,7 +155,7 @@ async fn serve(arguments: Arguments, data: &Path, out: &mut impl Write) -> anyho
     }
 }
 
-async fn start_server(data: &Path) -> anyhow::Result<ApiServer> {
+async fn start_server(data: &Path, audit: &Audit) -> anyhow::Result<ApiServer> {
     let logs = logs::Logs::new(places::logs(data));
     let components = [CONTROLLER, HANDLER].map(str::to_owned);
     let admission = VirtualMachines::new(components, Chance::of_the_machine());
@@ -161,7 +166,7 @@ async fn start_server(data: &Path) -> anyhow::Result<ApiServer> {
         .admission(only)
         .admission(accounts)
         .logs(logs.clone());
-    let server = builder.start().await.context("open the store")?;
+    let server = audit.of(builder).start().await.context("open the store")?;
     logs.watch_with(parts::client(&server, "orlop-logs"));
     crds::install(&server).await.context("define the kinds of virtual machines")?;
     roles::install(&server).await.context("make the roles of their users")?;

@@ -1,6 +1,8 @@
 //! `orlop apiserver` as a process: killed, starved of space, started twice, stopped, and asked by clients that misbehave.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "apiserver/audit.rs"]
+mod audit;
 #[path = "apiserver/control_plane.rs"]
 mod control_plane;
 #[path = "apiserver/crash.rs"]

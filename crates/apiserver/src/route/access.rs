@@ -2,7 +2,7 @@
 
 use http::{Method, StatusCode};
 
-use crate::identity::{Attributes, Identity};
+use crate::identity::{Attributes, Decision, Identity};
 use crate::request::{Query, Target};
 use crate::selector::FieldSelector;
 use crate::server::Inner;
@@ -71,7 +71,16 @@ impl Asked {
     /// # Errors
     /// The refusal, if not.
     pub(crate) fn check(&self, server: &Inner, who: &Identity) -> Result<(), Status> {
-        let decision = server.decide(who, self.attributes());
+        self.enforce(&self.judge(server, who), who)
+    }
+
+    /// What is decided about it.
+    pub(super) fn judge(&self, server: &Inner, who: &Identity) -> Decision {
+        server.decide(who, self.attributes())
+    }
+
+    /// The refusal that a decision means, if it means one.
+    pub(super) fn enforce(&self, decision: &Decision, who: &Identity) -> Result<(), Status> {
         if decision.allowed {
             return Ok(());
         }
@@ -84,8 +93,8 @@ impl Asked {
     }
 }
 
-/// What a request does that another service answers: it may know methods that this server does not.
-pub(super) fn delegated_verb(method: &Method, target: &Target, query: &Query) -> &'static str {
+/// What a request does, whoever answers it: another service may know methods that this server does not.
+pub(super) fn verb(method: &Method, target: &Target, query: &Query) -> &'static str {
     let plain = || match method.as_str() {
         "HEAD" if target.name.is_some() => "get",
         "HEAD" => "list",

@@ -48,7 +48,13 @@ impl Served {
     /// A pipe to a connection that is served.
     fn open(&self) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = tokio::io::duplex(64 * 1024);
-        let serving = connection(far, self.tls.clone(), self.server.clone(), self.stop.subscribe());
+        let serving = connection(
+            far,
+            IpAddr::V4(Ipv4Addr::LOCALHOST),
+            self.tls.clone(),
+            self.server.clone(),
+            self.stop.subscribe(),
+        );
         (near, tokio::spawn(serving))
     }
 

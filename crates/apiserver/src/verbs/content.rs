@@ -45,6 +45,7 @@ impl Call {
     /// The body as an object of the call's kind, in the stored form.
     pub(super) fn object(&mut self, validation: FieldValidation) -> Result<Value, Status> {
         let Document { mut value, duplicates } = self.document()?;
+        self.written.sent(&value["metadata"]);
         self.check_type(&mut value, false)?;
         self.fit(value, duplicates, validation)
     }

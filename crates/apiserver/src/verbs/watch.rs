@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Call;
 use super::selection::{Selection, revision};
 use crate::body::Body;
-use crate::metrics::Watching;
+use crate::metrics::Lasting;
 use crate::negotiate::View;
 use crate::registry::Resource;
 use crate::render::Renderer;
@@ -183,7 +183,7 @@ struct Watcher {
     next_bookmark: Option<Instant>,
     deadline: Instant,
     ended: bool,
-    _counted: Watching,
+    _counted: Lasting,
 }
 
 impl Watcher {

@@ -9,6 +9,7 @@ use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use e2e::console::Console;
 use kube::ResourceExt as _;
+use serde_json::Value;
 
 use super::Test;
 use super::guests::{Terminal, bare, linux};
@@ -22,7 +23,9 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
 const COMPONENTS: [&str; 6] = ["apiserver", "virt-controller", "scheduler", "node", "virt-handler", "virt-launcher"];
 
 fn a_uid_tells_the_whole_story_of_a_vm() -> Result<()> {
-    let mut machine = Machine::up()?;
+    let folder = tempfile::tempdir()?;
+    let audit = folder.path().join("audit");
+    let mut machine = Machine::with(&["--audit-log", audit.to_str().context("no path")?])?;
     let vm: VirtualMachine = machine.create(bare("a", "Always"))?;
     let vmi = machine.phase("a", Phase::Running, None)?;
     let (vm, vmi) = (vm.uid().context("no UID")?, vmi.uid().context("no UID")?);
@@ -58,6 +61,16 @@ fn a_uid_tells_the_whole_story_of_a_vm() -> Result<()> {
         let lines = story.lines().filter(|line| line.contains(what) && line.contains(more)).count();
         ensure!(lines == 1, "{lines} lines tell that {what} {more}:\n{story}");
     }
+    // Controllers in the same process are users as any other.
+    let audited = std::fs::read_to_string(&audit)?;
+    let events = audited.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let by = |verb: &str, resource: &str| -> Vec<&str> {
+        let those = events.iter().filter(|one| one["verb"] == verb && one["objectRef"]["resource"] == resource);
+        those.filter_map(|one| one["user"]["username"].as_str()).collect()
+    };
+    ensure!(by("create", "virtualmachineinstances") == ["system:serviceaccount:kubevirt:kubevirt-controller"]);
+    let handler = "system:serviceaccount:kubevirt:kubevirt-handler";
+    ensure!(by("patch", "virtualmachineinstances").contains(&handler), "{audited}");
     // At rest, and for what everybody's retries mend, there is nothing to warn about.
     let warnings: Vec<_> = all.lines().filter(|line| line.split(' ').nth(1) == Some("WARN")).collect();
     ensure!(warnings.iter().all(|line| !line.contains("status=4")), "{warnings:#?}");
