@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use crate::http::{Connection, Server};
 use crate::kubeconfig::Kubeconfig;
 
+/// A request: method, path, headers, body.
+type Asked<'a> = (Method, &'a str, &'a [(&'a str, &'a str)], &'a Value);
+
 /// What these requests call themselves: a server has others of its own.
 const AGENT: &str = "orlop-audit";
 /// The id that one of them brings along.
@@ -40,7 +43,7 @@ pub async fn requests(config: &Kubeconfig) -> Result<Vec<u16>> {
     let by_name = format!("{MAPS}?fieldSelector=metadata.name%3Daudited");
     let watch = format!("{by_name}&watch=true&timeoutSeconds=1&resourceVersion=0");
     let nothing = Value::Null;
-    let asked: [(Method, &str, &[(&str, &str)], &Value); 16] = [
+    let asked: [Asked<'_>; 16] = [
         (Method::GET, &one, &[("audit-id", OWN_ID)], &nothing),
         (Method::HEAD, &one, &[], &nothing),
         (Method::GET, &by_name, &[("x-forwarded-for", "192.0.2.7, 192.0.2.8")], &nothing),

@@ -116,7 +116,7 @@ fn tell<E: Error + 'static>(result: &Result<Next, E>, attempt: u32, took: Durati
         Ok(next) => tracing::debug!(ms, ?next, "reconciled"),
         // Somebody was faster: that happens to everybody, and the next look tells. To whom it goes on happening, it is none.
         Err(error) if is_race(error) && attempt <= LOST_RACES => {
-            tracing::debug!(ms, error = chain(error), "not reconciled")
+            tracing::debug!(ms, error = chain(error), "not reconciled");
         }
         Err(error) => tracing::warn!(ms, error = chain(error), "not reconciled"),
     }

@@ -1,5 +1,4 @@
 //! Our API server and a real kube-apiserver get the same requests; what both write down about them is the same.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 

@@ -90,7 +90,6 @@ pub(super) struct ObjectRef<'a> {
 }
 
 /// As Kubernetes writes times with microseconds.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn micro<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{time:.6}"))
 }

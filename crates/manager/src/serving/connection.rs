@@ -79,7 +79,12 @@ where
     tokio::select! {
         biased;
         ended = connection.as_mut() => return told(ended),
-        _ = stopped.wait_for(|stopped| *stopped) => {}
+        _ = stopped.wait_for(|stopped| *stopped) => {
+            // Who has not asked for anything is owed no answer, and an HTTP/2 client may never even say hello.
+            if !activity.spoke() {
+                return;
+            }
+        }
         () = activity.quiet() => {
             if !activity.spoke() {
                 return;

@@ -97,7 +97,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = self.sink.known();
-        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+        for span in context.event_scope(event).into_iter().flat_map(tracing_subscriber::registry::Scope::from_root) {
             if let Some(known) = span.extensions().get::<Fields>() {
                 fields.extend(known);
             }
