@@ -13,12 +13,13 @@ help: ## this list
 
 .PHONY: up
 up: packages ## install what is needed, build, start Orlop in the background with a demo VM
-	@cargo build --profile quick --locked --package orlop
-	$(root) examples/demo
+	@[ -e target/quick/orlop ] || echo "building orlop: some minutes on two cores, once"
+	CARGO_TERM_PROGRESS_WHEN=auto cargo build --profile quick --locked --package orlop
+	examples/demo
 
 .PHONY: down
 down: ## stop the demo VM and everything else, leave nothing running
-	@$(root) examples/demo down
+	@examples/demo down
 
 # A change is judged by the same cases every time; `make fuzz` looks for new ones.
 test test-peers: export PROPTEST_RNG_SEED ?= 1
@@ -69,7 +70,7 @@ generate: ## write the files that are generated and checked in
 needed := cc:build-essential git:git \
     qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf \
     docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
-    setpriv:util-linux blkid:util-linux \
+    setpriv:util-linux blkid:util-linux python3:python3 mkfs.ext4:e2fsprogs \
     runc:runc nft:nftables iptables:iptables ip:iproute2 /usr/lib/cni/bridge:containernetworking-plugins
 
 .PHONY: packages

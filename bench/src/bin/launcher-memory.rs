@@ -33,7 +33,7 @@ async fn main() -> Result<()> {
     let mut client = LauncherClient::new(connect(&folder.path().join("socket")).await?);
     println!("{}", json!({ "figure": "launcher resident, idle", "kib": resident_kib(launcher.0.id()) }));
 
-    client.sync(SyncRequest { instance: instance()?.to_string().into_bytes() }).await?;
+    client.sync(SyncRequest { instance: instance()?.to_string().into_bytes(), ..SyncRequest::default() }).await?;
     while client.guest_ping(Empty {}).await.is_err() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

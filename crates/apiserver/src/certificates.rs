@@ -101,8 +101,8 @@ impl Authority {
         Ok(Self { certificate, issuer: Issuer::new(params, key), now })
     }
 
-    /// A certificate for a server that is reached at these addresses.
-    pub(crate) fn server(&self, addresses: &[IpAddr]) -> Result<Pair, CertificateError> {
+    /// A certificate for a server that is reached at these addresses, and by this name besides the usual ones.
+    pub(crate) fn server(&self, addresses: &[IpAddr], host: Option<&str>) -> Result<Pair, CertificateError> {
         let names = [
             "localhost",
             "kubernetes",
@@ -111,7 +111,7 @@ impl Authority {
             "kubernetes.default.svc.cluster.local",
         ];
         let mut params = params("orlop-apiserver", self.now, LEAF_YEARS)?;
-        for name in names {
+        for name in names.into_iter().chain(host) {
             params.subject_alt_names.push(SanType::DnsName(name.try_into()?));
         }
         params.subject_alt_names.extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
@@ -121,8 +121,13 @@ impl Authority {
 
     /// A certificate for the administrator.
     pub(crate) fn admin(&self) -> Result<Pair, CertificateError> {
-        let mut params = params("kubernetes-admin", self.now, LEAF_YEARS)?;
-        params.distinguished_name.push(DnType::OrganizationName, MASTERS);
+        self.client("kubernetes-admin", MASTERS)
+    }
+
+    /// A certificate for a user of a group.
+    pub(crate) fn client(&self, user: &str, group: &str) -> Result<Pair, CertificateError> {
+        let mut params = params(user, self.now, LEAF_YEARS)?;
+        params.distinguished_name.push(DnType::OrganizationName, group);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
     }

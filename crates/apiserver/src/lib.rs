@@ -62,7 +62,7 @@ pub use body::Body;
 pub use clock::Clock;
 pub use identity::{Admission, Attributes, Authorizer, Decision, Identity, MASTERS, Review, Stored};
 pub use route::{Delegate, RequestBody};
-pub use server::{ApiServer, Builder, InProcess};
+pub use server::{ApiServer, Builder, Check, InProcess};
 pub use status::Status;
 pub use store::{OpenError, Place, backup};
 

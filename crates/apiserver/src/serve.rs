@@ -35,6 +35,8 @@ use guard::Guarded;
 
 /// Connections at the same time, at one address; the next ones wait to be accepted.
 const MOST_CONNECTIONS: u32 = 4096;
+/// Of these, how many may be of clients that are trusted less, where they come to the same address as all others.
+const MOST_STRANGERS: usize = 2048;
 /// A client that does not finish its handshake or its headers in this time is cut.
 const SLOWEST_START: Duration = Duration::from_secs(10);
 /// Requests that are running when the server is told to stop have this long to end.
@@ -73,17 +75,27 @@ pub struct Addresses {
     /// Further addresses, with the same port, for clients that are trusted less: however many connections they open, the
     /// server is still reached at its own. The machine may get these addresses later.
     pub further: Vec<IpAddr>,
+    /// Where else the machine is reached, if its own address is all of them: the certificate names these, too.
+    pub public: Vec<IpAddr>,
+    /// The machine's name, which the certificate then names as well.
+    pub host: Option<String>,
 }
 
 impl From<SocketAddr> for Addresses {
     fn from(own: SocketAddr) -> Self {
-        Self { own, further: Vec::new() }
+        Self { own, further: Vec::new(), public: Vec::new(), host: None }
     }
+}
+
+/// A listener, and those addresses of it that are for clients that are trusted less.
+struct Door {
+    listener: TcpListener,
+    strangers: Vec<IpAddr>,
 }
 
 /// A server that listens and is not yet running.
 pub struct Listening {
-    listeners: Vec<TcpListener>,
+    doors: Vec<Door>,
     tls: TlsAcceptor,
     address: SocketAddr,
     kubeconfig: PathBuf,
@@ -95,30 +107,37 @@ impl Listening {
     /// # Errors
     /// When an address is taken or a file cannot be written.
     pub async fn on(addresses: impl Into<Addresses>, folder: &Path, server: &ApiServer) -> Result<Self, ServeError> {
-        let Addresses { own, further } = addresses.into();
+        let Addresses { own, further, public, host } = addresses.into();
         let failed = |source| ServeError::Listen { address: own, source };
         let listener = TcpListener::bind(own).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let mut listeners = vec![listener];
-        for ip in &further {
-            let address = SocketAddr::new(*ip, address.port());
+        // Whoever listens everywhere listens there already.
+        let (inside, outside): (Vec<IpAddr>, Vec<IpAddr>) = further.iter().partition(|ip| covers(own.ip(), **ip));
+        let mut doors = vec![Door { listener, strangers: inside }];
+        for ip in outside {
+            let address = SocketAddr::new(ip, address.port());
             let failed = |source| ServeError::Listen { address, source };
-            listeners.push(listen_early(address).map_err(failed)?);
+            doors.push(Door { listener: listen_early(address).map_err(failed)?, strangers: Vec::new() });
         }
         let authority = Authority::open(&folder.join("pki"), server.inner.clock.now())?;
         let mut reached = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-        for ip in further.into_iter().chain([address.ip()]) {
+        let everywhere = public.into_iter().filter(|_| own.ip().is_unspecified());
+        for ip in further.into_iter().chain(everywhere).chain([address.ip()]) {
             if !ip.is_unspecified() && !reached.contains(&ip) {
                 reached.push(ip);
             }
         }
-        let tls = acceptor(&authority, &authority.server(&reached)?)?;
-        let host = if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
-        let public = SocketAddr::new(host, address.port());
+        let host = host.filter(|_| own.ip().is_unspecified());
+        let tls = acceptor(&authority, &authority.server(&reached, host.as_deref())?)?;
+        let local = if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
+        let public = SocketAddr::new(local, address.port());
         server.inner.address.store(Arc::new(public.to_string()));
         let kubeconfig = folder.join("kubeconfig");
-        write_secret(&kubeconfig, &kubeconfig_text(public, &authority.certificate, &authority.admin()?))?;
-        Ok(Self { listeners, tls, address: public, kubeconfig })
+        write_secret(
+            &kubeconfig,
+            &kubeconfig_text(public, &authority.certificate, "orlop-admin", &authority.admin()?),
+        )?;
+        Ok(Self { doors, tls, address: public, kubeconfig })
     }
 
     /// Where it is reached.
@@ -136,14 +155,33 @@ impl Listening {
     /// Serves until `stop` resolves, then lets running requests end. Watches are cut.
     pub async fn run(self, server: ApiServer, stop: impl Future<Output = ()>) {
         let (stopping, stopped) = watch::channel(false);
-        let Self { listeners, tls, .. } = self;
-        let door = |listener| accept(listener, tls.clone(), server.clone(), stopped.clone());
-        let doors = join_all(listeners.into_iter().map(door));
+        let Self { doors, tls, .. } = self;
+        let open = |door| accept(door, tls.clone(), server.clone(), stopped.clone());
+        let doors = join_all(doors.into_iter().map(open));
         let stop = async {
             stop.await;
             stopping.send_replace(true);
         };
         tokio::join!(doors, stop);
+    }
+}
+
+/// Makes a kubeconfig for a user of a group, signed by the authority of a server that was started in `folder` before. It
+/// leads to where the server is reached from its own machine.
+///
+/// # Errors
+/// When the server was never started there, or its files cannot be read.
+pub fn kubeconfig_for(folder: &Path, address: SocketAddr, user: &str, group: &str) -> Result<String, ServeError> {
+    let authority = Authority::open(&folder.join("pki"), crate::Clock::system().now())?;
+    Ok(kubeconfig_text(address, &authority.certificate, user, &authority.client(user, group)?))
+}
+
+/// Whether a socket at one address also takes connections to the other.
+fn covers(own: IpAddr, other: IpAddr) -> bool {
+    match own {
+        IpAddr::V4(own) => own.is_unspecified() && other.is_ipv4(),
+        // As Linux has it unless told otherwise: both families.
+        IpAddr::V6(own) => own.is_unspecified(),
     }
 }
 
@@ -163,8 +201,10 @@ fn listen_early(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Accepts connections at one address until the end, and waits for the last of them.
-async fn accept(listener: TcpListener, tls: TlsAcceptor, server: ApiServer, stopped: watch::Receiver<bool>) {
+async fn accept(door: Door, tls: TlsAcceptor, server: ApiServer, stopped: watch::Receiver<bool>) {
+    let Door { listener, strangers } = door;
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
+    let of_strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
     let mut stop = stopped.clone();
     let mut stop = std::pin::pin!(stop.wait_for(|stop| *stop));
     loop {
@@ -187,12 +227,16 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, server: ApiServer, stop
                 None => break,
             },
         };
+        let is_stranger = stream.local_addr().is_ok_and(|local| strangers.contains(&local.ip().to_canonical()));
+        let stranger = if is_stranger { of_strangers.clone().try_acquire_owned().map(Some) } else { Ok(None) };
+        // Too many of those: the others are not to suffer for it.
+        let Ok(stranger) = stranger else { continue };
         let (tls, server, stopped) = (tls.clone(), server.clone(), stopped.clone());
         tokio::spawn(async move {
             // Answers are small and complete; waiting for more of them only adds latency.
             drop(stream.set_nodelay(true));
             connection(stream, peer, tls, server, stopped).await;
-            drop(place);
+            drop((place, stranger));
         });
     }
     drop(listener);
@@ -298,7 +342,7 @@ fn acceptor(authority: &Authority, server: &Pair) -> Result<TlsAcceptor, ServeEr
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn kubeconfig_text(address: SocketAddr, authority: &str, admin: &Pair) -> String {
+fn kubeconfig_text(address: SocketAddr, authority: &str, user: &str, pair: &Pair) -> String {
     let encoded = |text: &str| STANDARD.encode(text);
     format!(
         "apiVersion: v1
@@ -309,7 +353,7 @@ clusters:
     server: https://{address}
     certificate-authority-data: {}
 users:
-- name: orlop-admin
+- name: {user}
   user:
     client-certificate-data: {}
     client-key-data: {}
@@ -317,11 +361,11 @@ contexts:
 - name: orlop
   context:
     cluster: orlop
-    user: orlop-admin
+    user: {user}
 current-context: orlop
 ",
         encoded(authority),
-        encoded(&admin.certificate),
-        encoded(&admin.key),
+        encoded(&pair.certificate),
+        encoded(&pair.key),
     )
 }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
@@ -49,6 +49,8 @@ pub(crate) struct Inner {
     pub(crate) places: Semaphore,
     /// Where clients reach it, as discovery tells it.
     pub(crate) address: ArcSwap<String>,
+    /// Whether what the server is a part of is ready, if somebody tells.
+    pub(crate) readiness: OnceLock<Readiness>,
 }
 
 impl Inner {
@@ -67,6 +69,18 @@ impl Inner {
         bearer::check(token, &self.token_key, audiences, Stored(&self.store.snapshot()), self.clock.now())
     }
 }
+
+/// One answer to whether everything is ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What was asked for.
+    pub name: String,
+    /// It is ready, with something to say about it or not; or why it is not.
+    pub answer: Result<Option<String>, String>,
+}
+
+/// Tells whether everything is ready.
+pub(crate) type Readiness = Box<dyn Fn() -> Vec<Check> + Send + Sync>;
 
 /// A running API server. Clones are the same server.
 #[derive(Clone)]
@@ -102,6 +116,12 @@ impl ApiServer {
             audit: None,
             policy: true,
         }
+    }
+
+    /// Asks this, too, whether everything is ready: `/readyz` tells what it answers. Only the first call counts.
+    pub fn ready_when(&self, checks: impl Fn() -> Vec<Check> + Send + Sync + 'static) {
+        // Whoever is second has lost.
+        let _ = self.inner.readiness.set(Box::new(checks));
     }
 
     /// Resolves when the store has failed for good, with the reason: then the process must end.
@@ -200,6 +220,7 @@ impl Builder {
             audit,
             places: Semaphore::new(MOST_AT_ONCE),
             address: ArcSwap::from_pointee(String::new()),
+            readiness: OnceLock::new(),
         });
         bootstrap::run(&inner, policy).await?;
         crds::orphans::remove(&inner).await.map_err(|error| OpenError::Write(error.to_string()))?;

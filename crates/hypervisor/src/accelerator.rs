@@ -1,13 +1,27 @@
-//! What runs a guest's instructions, found out by letting it run some.
+//! What runs a guest's instructions, found out by letting it run a small kernel.
+//!
+//! `/dev/kvm` may be there and not work, in more than one way: QEMU aborts, the guest hangs, or it runs for a while and
+//! stops at the first instruction that the host's KVM does not know. So the probe ([`find`]) boots firmware that does what
+//! a kernel does (`accelerator/probe.s`), under the CPU model and the machine that guests get.
 
+mod firmware;
+mod memory;
+mod probe;
+
+use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::process::Command;
 
-use crate::process;
+use memory::Circumstances;
+
+/// Where it works, the probe takes less than a second; emulation, which is slower than any KVM worth having, not much more.
+const LIMIT: Duration = Duration::from_secs(5);
+/// The device of Linux' KVM.
+const KVM: &str = "/dev/kvm";
 
 /// What runs a guest's instructions.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -18,18 +32,155 @@ pub enum Accelerator {
     Tcg,
 }
 
-/// A probe is a few instructions; a machine that takes longer than this is not going to run a guest.
-const LIMIT: Duration = Duration::from_secs(5);
-/// What the probe writes to the exit port, and what QEMU makes of it: twice that, plus one.
-const SIGN: u8 = 0x2a;
-const EXIT: i32 = 2 * SIGN as i32 + 1;
-/// The port of the device that ends QEMU.
-const PORT: u8 = 0xf4;
-/// The smallest firmware that QEMU maps, with the reset vector 16 bytes before its end.
-const ROM: usize = 64 << 10;
-const RESET: usize = ROM - 16;
+impl Accelerator {
+    /// As QEMU calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
 
-/// A probe that could not be made at all.
+/// What an operator wants to run guests with.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Choice {
+    /// KVM where it works, else emulation.
+    #[default]
+    Auto,
+    /// KVM, tried or not.
+    Kvm,
+    /// Emulation.
+    Tcg,
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "kvm" => Ok(Self::Kvm),
+            "tcg" => Ok(Self::Tcg),
+            _ => Err("choose auto, kvm or tcg".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        })
+    }
+}
+
+/// What runs guests here, and why that.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Finding {
+    /// What runs them.
+    pub accelerator: Accelerator,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why guests run with what they run with.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub enum Reason {
+    /// KVM was tried, and works.
+    Works,
+    /// The operator chose it.
+    Chosen,
+    /// There is no KVM.
+    NoDevice,
+    /// KVM is for others.
+    Denied(String),
+    /// QEMU did not run the probe, and said this.
+    Ended(String),
+    /// QEMU stopped the probe and went into this state.
+    Stopped(String),
+    /// The probe took an exception.
+    Exception(u8),
+    /// Memory did not read as it was written.
+    Forgot,
+    /// The probe did not end in time.
+    Silent,
+}
+
+impl Finding {
+    /// Guests are emulated.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.accelerator == Accelerator::Tcg
+    }
+
+    /// What would give guests KVM, if they should have it and do not.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        if !self.is_emulated() {
+            return None;
+        }
+        match self.reason {
+            Reason::Works | Reason::Chosen => None,
+            Reason::NoDevice => Some(
+                "turn on virtualization (VT-x or AMD-V) in the machine's firmware, or nested virtualization if it is a VM \
+                 itself; then `modprobe kvm_intel` or `modprobe kvm_amd`",
+            ),
+            Reason::Denied(_) => {
+                Some("run as root, or join the group that owns /dev/kvm: `sudo usermod -aG kvm $USER`")
+            }
+            _ => Some(
+                "the machine's KVM is broken, which is usually the nested virtualization of the host below it; mend it there, \
+                 or set `--accelerator tcg` to stop trying",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { accelerator, reason } = self;
+        match accelerator {
+            Accelerator::Kvm => write!(f, "KVM: {reason}"),
+            Accelerator::Tcg => write!(f, "emulation: {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Works => f.write_str("it was tried, and works"),
+            Self::Chosen => f.write_str("--accelerator says so"),
+            Self::NoDevice => write!(f, "there is no {KVM}"),
+            Self::Denied(why) => write!(f, "{KVM} cannot be opened: {why}"),
+            Self::Ended(words) if words.is_empty() => f.write_str("QEMU ended under KVM, and did not say why"),
+            Self::Ended(words) => write!(f, "QEMU ended under KVM: {words}"),
+            Self::Stopped(state) => write!(f, "KVM stopped a small kernel ({state})"),
+            Self::Exception(number) => write!(f, "a small kernel took exception {number} under KVM"),
+            Self::Forgot => f.write_str("memory did not read as it was written under KVM"),
+            Self::Silent => f.write_str("a small kernel did not come to its end under KVM"),
+        }
+    }
+}
+
+/// How to try.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// With this program, QEMU ends with the caller, whatever ends that; see [`crate::process::guard`].
+    pub this: Option<PathBuf>,
+    /// QEMU: a path.
+    pub qemu: PathBuf,
+    /// Where the answer is remembered.
+    pub folder: PathBuf,
+    device: PathBuf,
+    limit: Duration,
+}
+
+/// A question that has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The probe's own files could not be written.
@@ -48,106 +199,81 @@ pub enum ProbeError {
         /// Why not.
         source: std::io::Error,
     },
+    /// KVM was asked for, and is not there.
+    #[error("--accelerator kvm: open {KVM}")]
+    NoKvm(#[source] std::io::Error),
 }
 
-/// The answer of an earlier probe, and what it holds for.
-#[derive(Deserialize, PartialEq, Serialize)]
-struct Remembered {
-    boot: String,
-    program: PathBuf,
-    accelerator: Accelerator,
+impl Probe {
+    /// A probe of the machine's KVM.
+    #[must_use]
+    pub fn new(this: Option<&Path>, qemu: &Path, folder: &Path) -> Self {
+        Self {
+            this: this.map(Path::to_owned),
+            qemu: qemu.to_owned(),
+            folder: folder.to_owned(),
+            device: KVM.into(),
+            limit: LIMIT,
+        }
+    }
+
+    /// The answer is not believed any more: whoever asks next tries again.
+    pub fn forget(&self) {
+        memory::forget(&self.folder);
+    }
 }
 
-/// The accelerator that works on this machine: KVM if it really runs instructions, else emulation.
+/// Whether this process may use KVM.
+#[must_use]
+pub fn has_device() -> bool {
+    open(Path::new(KVM)).is_ok()
+}
+
+fn open(device: &Path) -> std::io::Result<File> {
+    File::options().read(true).write(true).open(device)
+}
+
+/// What runs guests on this machine: what the operator chose, or what was tried.
 ///
-/// The answer is remembered in `folder` until the machine boots again; `/dev/kvm` may exist and not work, and finding
-/// that out takes a moment. With `this`, QEMU ends with the caller, whatever ends that; see [`process::guard`].
+/// # Guarantees
+/// - KVM is the answer only if a kernel would run under it.
+/// - A machine is tried once: the answer is remembered in the probe's folder as long as nothing changes that it depends on
+///   (the boot, QEMU, the device, who asks), and until it is forgotten ([`Probe::forget`]).
 ///
 /// # Errors
-/// When QEMU cannot be started, or the folder cannot be written to.
-pub async fn probe(this: Option<&Path>, program: &Path, folder: &Path) -> Result<Accelerator, ProbeError> {
-    let memory = folder.join("accelerator.json");
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-    let remembered = std::fs::read(&memory).ok().and_then(|json| serde_json::from_slice::<Remembered>(&json).ok());
-    if let Some(known) = remembered.filter(|known| known.boot == boot && known.program == program && !boot.is_empty()) {
-        return Ok(known.accelerator);
+/// When QEMU cannot be started, the folder cannot be written to, or KVM was chosen and is not there.
+pub async fn find(choice: Choice, probe: &Probe) -> Result<Finding, ProbeError> {
+    match choice {
+        Choice::Tcg => Ok(Finding { accelerator: Accelerator::Tcg, reason: Reason::Chosen }),
+        Choice::Kvm => {
+            open(&probe.device).map_err(ProbeError::NoKvm)?;
+            Ok(Finding { accelerator: Accelerator::Kvm, reason: Reason::Chosen })
+        }
+        Choice::Auto => try_kvm(probe).await,
     }
-    let works =
-        Path::new("/dev/kvm").exists() && runs(this, program, folder, &["-accel", "kvm", "-cpu", "host"]).await?;
-    let accelerator = if works { Accelerator::Kvm } else { Accelerator::Tcg };
-    let answer = Remembered { boot, program: program.to_owned(), accelerator };
-    // Forgetting the answer only costs a probe next time.
-    if let Ok(json) = serde_json::to_vec(&answer) {
-        let _ = std::fs::write(&memory, json);
-    }
-    Ok(accelerator)
 }
 
-/// Whether QEMU with these arguments runs the probe to its end.
-async fn runs(this: Option<&Path>, program: &Path, folder: &Path, arguments: &[&str]) -> Result<bool, ProbeError> {
-    let rom = folder.join("probe.rom");
-    std::fs::write(&rom, firmware()).map_err(|source| ProbeError::Write { folder: folder.to_owned(), source })?;
-    let mut command = Command::from(process::guard(this, program));
-    command
-        .args(["-nodefaults", "-no-user-config", "-display", "none", "-machine", "pc", "-m", "16"])
-        .args(arguments)
-        .arg("-device")
-        .arg(format!("isa-debug-exit,iobase={PORT:#x},iosize=1"))
-        .arg("-bios")
-        .arg(&rom)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .kill_on_drop(true);
-    let mut child = command.spawn().map_err(|source| ProbeError::Start { program: program.to_owned(), source })?;
-    let ended = tokio::time::timeout(LIMIT, child.wait()).await;
-    let _ = std::fs::remove_file(&rom);
-    Ok(matches!(ended, Ok(Ok(status)) if status.code() == Some(EXIT)))
-}
-
-/// Firmware whose first instructions say that they ran: `mov al, SIGN; out PORT, al; hlt`.
-fn firmware() -> Vec<u8> {
-    let mut rom = vec![0xf4; ROM];
-    rom[RESET..RESET + 4].copy_from_slice(&[0xb0, SIGN, 0xe6, PORT]);
-    rom
+async fn try_kvm(probe: &Probe) -> Result<Finding, ProbeError> {
+    let without = |reason| Finding { accelerator: Accelerator::Tcg, reason };
+    if !probe.device.exists() {
+        return Ok(without(Reason::NoDevice));
+    }
+    if let Err(error) = open(&probe.device) {
+        return Ok(without(Reason::Denied(error.to_string())));
+    }
+    let circumstances = Circumstances::now(probe);
+    if let Some(finding) = circumstances.as_ref().and_then(|now| memory::recall(&probe.folder, now)) {
+        return Ok(finding);
+    }
+    let finding = match probe::run(probe, Accelerator::Kvm).await? {
+        Ok(()) => Finding { accelerator: Accelerator::Kvm, reason: Reason::Works },
+        Err(reason) => without(reason),
+    };
+    if let Some(circumstances) = circumstances {
+        memory::keep(&probe.folder, circumstances, &finding);
+    }
+    Ok(finding)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const QEMU: &str = "qemu-system-x86_64";
-
-    #[tokio::test]
-    async fn emulation_runs_the_probe() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(runs(None, Path::new(QEMU), folder.path(), &["-accel", "tcg"]).await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn an_accelerator_that_does_not_exist_does_not_run_it() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(!runs(None, Path::new(QEMU), folder.path(), &["-accel", "warp"]).await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn an_answer_holds_until_the_next_boot() {
-        let folder = tempfile::tempdir().unwrap();
-        let first = probe(None, Path::new(QEMU), folder.path()).await.unwrap();
-        let memory = folder.path().join("accelerator.json");
-        let mut known: Remembered = serde_json::from_slice(&std::fs::read(&memory).unwrap()).unwrap();
-        assert_eq!(known.accelerator, first);
-
-        // A remembered answer is used without asking QEMU again ...
-        known.program = "/nowhere/qemu".into();
-        std::fs::write(&memory, serde_json::to_vec(&known).unwrap()).unwrap();
-        assert_eq!(probe(None, Path::new("/nowhere/qemu"), folder.path()).await.unwrap(), first);
-
-        // ... but not across a boot.
-        known.boot = "another".into();
-        known.accelerator = Accelerator::Kvm;
-        known.program = QEMU.into();
-        std::fs::write(&memory, serde_json::to_vec(&known).unwrap()).unwrap();
-        assert_eq!(probe(None, Path::new(QEMU), folder.path()).await.unwrap(), first);
-    }
-}
+mod tests;

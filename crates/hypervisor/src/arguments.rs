@@ -23,7 +23,9 @@ use std::ffi::OsString;
 use api::vmi::VirtualMachineInstance;
 
 pub use console::{AGENT_PORT, AGENT_SOCKET, MONITOR_SOCKET, SERIAL_LOG, SERIAL_SOCKET, VNC_SOCKET};
+pub(crate) use cpu::host_model;
 use line::Line;
+pub(crate) use machine::DEFAULT_MACHINE;
 
 use crate::Refusal;
 use crate::resources::Resources;

@@ -14,6 +14,7 @@ pub mod agent;
 pub mod arguments;
 mod keyval;
 pub mod process;
+pub mod programs;
 pub mod qmp;
 mod refusal;
 pub mod resources;

@@ -78,6 +78,8 @@ pub enum Attachment {
     Tap {
         /// The device's name.
         device: String,
+        /// The kernel carries its packets (vhost-net).
+        vhost: bool,
     },
     /// User-mode networking inside QEMU, with ports forwarded to the guest.
     User {

@@ -25,6 +25,7 @@ pub mod cni;
 mod files;
 pub mod guest;
 pub mod handover;
+pub mod host;
 mod kernel;
 mod links;
 pub mod mac;

@@ -1,4 +1,6 @@
-//! `orlop apply`: makes objects what a manifest says.
+//! `orlop apply`: makes objects what a manifest says, and takes away what it said before and says no more.
+
+mod merge;
 
 use std::io::{Read as _, Write};
 use std::path::PathBuf;
@@ -11,8 +13,9 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
 use crate::target::Target;
+use crate::waiting::{self, until_running};
 
-/// Create the objects of a manifest, or change those that are there to what it says.
+/// Create the objects of a manifest, or make those that are there what it says, as `kubectl apply` does.
 #[derive(clap::Args)]
 #[group(id = "apply")]
 pub(crate) struct Arguments {
@@ -20,11 +23,13 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "FILE", env = "ORLOP_APPLY_FILE")]
     filename: PathBuf,
     #[command(flatten)]
+    waiting: waiting::Arguments,
+    #[command(flatten)]
     target: Target,
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
-    let Arguments { filename, target } = arguments;
+    let Arguments { filename, waiting, target } = arguments;
     let text = if filename.as_os_str() == "-" {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("read standard input")?;
@@ -37,34 +42,58 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(async {
         let client = target.client().await?;
+        let mut vms = Vec::new();
         for object in objects.into_iter().filter(|object| !object.is_null()) {
-            let line = apply(&client, object).await?;
+            let Applied { line, vm } = apply(&client, object).await?;
             writeln!(out, "{line}").context("write to standard output")?;
+            vms.extend(vm);
+        }
+        for vm in vms.iter().filter(|_| waiting.wait) {
+            until_running(&client, vm, waiting.timeout, out).await?;
         }
         Ok(())
     })
 }
 
-async fn apply(client: &Client, object: Value) -> anyhow::Result<String> {
+/// What became of an object.
+struct Applied {
+    line: String,
+    /// The VM's name, if it is one.
+    vm: Option<String>,
+}
+
+async fn apply(client: &Client, object: Value) -> anyhow::Result<Applied> {
     let types: TypeMeta = serde_json::from_value(object.clone()).context("an object without apiVersion and kind")?;
     let kind = GroupVersionKind::try_from(&types).context("read the apiVersion")?;
     let (resource, capabilities) =
         pinned_kind(client, &kind).await.with_context(|| format!("there is no kind {} here", types.kind))?;
-    let object: DynamicObject = serde_json::from_value(object).context("read the object")?;
-    let name = object.name_any();
+    let object = merge::remember(object)?;
+    let wanted: DynamicObject = serde_json::from_value(object.clone()).context("read the object")?;
+    let name = wanted.name_any();
     if name.is_empty() {
         bail!("a {} has no metadata.name", types.kind);
     }
-    let api = api(client, &resource, &capabilities.scope, object.namespace().as_deref());
+    let api = api(client, &resource, &capabilities.scope, wanted.namespace().as_deref());
     let shown = format!("{}/{name}", resource.plural);
-    match api.create(&PostParams::default(), &object).await {
-        Ok(_) => Ok(format!("{shown} created")),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => {
-            let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&object)).await;
-            patched.map(|_| format!("{shown} configured")).with_context(|| shown)
+    let vm = (kind.group == "kubevirt.io" && kind.kind.starts_with("VirtualMachine")).then(|| name.clone());
+    let what = match api.get_opt(&name).await.with_context(|| shown.clone())? {
+        None => {
+            api.create(&PostParams::default(), &wanted).await.with_context(|| shown.clone())?;
+            "created"
         }
-        Err(error) => Err(error).context(shown),
-    }
+        Some(live) => {
+            let live = serde_json::to_value(&live).context("read what is there")?;
+            match merge::patch(&live, &object) {
+                None => "unchanged",
+                Some(patch) => {
+                    let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+                    patched.with_context(|| shown.clone())?;
+                    "configured"
+                }
+            }
+        }
+    };
+    Ok(Applied { line: format!("{shown} {what}"), vm })
 }
 
 fn api(client: &Client, resource: &ApiResource, scope: &Scope, namespace: Option<&str>) -> Api<DynamicObject> {

@@ -51,7 +51,7 @@ async fn open(arguments: &Arguments) -> anyhow::Result<()> {
     let found = tokio::time::timeout(patience, running).await;
     let found = found.with_context(|| format!("{name} does not run; `orlop start {name}` starts it"))?;
     let vmi = found.context("wait for the VM")?.context("the VM is gone")?;
-    let serial = connect(&target.data.folder()?, &vmi).await.with_context(|| format!("open the console of {name}"))?;
+    let serial = connect(&target.data(), &vmi).await.with_context(|| format!("open the console of {name}"))?;
     say(&format!("connected to {name}; Ctrl-] leaves"));
     let _terminal = Terminal::take(Signals::Guests)?;
     let left = terminal::attach(serial, &mut std::io::stdout(), Signals::Guests).await?;
@@ -71,6 +71,9 @@ async fn connect(data: &Path, vmi: &VirtualMachineInstance) -> anyhow::Result<Un
     let opened = match Folder::open(&folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             bail!("{} is not here; does the VM run on another machine?", folder.display())
+        }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            bail!("only root reaches consoles on this machine, for now: use sudo")
         }
         opened => opened.with_context(|| format!("open {}", folder.display()))?,
     };

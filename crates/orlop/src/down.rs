@@ -27,8 +27,8 @@ pub(crate) struct Arguments {
     /// How long pods may take to end; then they are killed. A VM is killed by its own grace period before that.
     #[arg(long, default_value = "5m", value_parser = duration, env = "ORLOP_DOWN_TIMEOUT")]
     timeout: Duration,
-    /// Remove everything that was kept, too: objects, images, volumes.
-    #[arg(long, env = "ORLOP_DOWN_PURGE")]
+    /// Remove everything that was kept, too: objects, images, volumes. It has no variable: nothing is removed by accident.
+    #[arg(long)]
     purge: bool,
 }
 

@@ -5,14 +5,17 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use api::conditions::{self, ConditionStatus};
-use api::vm::VirtualMachine;
+use api::vm::{VirtualMachine, VirtualMachinePrintableStatus as Printable};
 use api::vmi::VirtualMachineInstance;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 
 use crate::cluster::clock;
 use crate::target::Target;
+use crate::trouble::Sight;
+use crate::waiting;
 
 /// List virtual machines.
 #[derive(clap::Args)]
@@ -29,21 +32,24 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    let (vms, vmis) = runtime.block_on(fetch(arguments))?;
-    let rows = rows(&vms, &vmis, clock()());
+    let (vms, vmis, warnings) = runtime.block_on(fetch(arguments))?;
+    let rows = rows(&vms, &vmis, &warnings, clock()());
     if rows.is_empty() {
         return writeln!(out, "No virtual machines").context("write to standard output");
     }
     write!(out, "{}", table(&rows, arguments.all_namespaces)).context("write to standard output")
 }
 
-async fn fetch(arguments: &Arguments) -> anyhow::Result<(Vec<VirtualMachine>, Vec<VirtualMachineInstance>)> {
+/// Warnings about VMs, by namespace and name.
+type Warnings = BTreeMap<(String, String), Vec<Event>>;
+
+async fn fetch(arguments: &Arguments) -> anyhow::Result<(Vec<VirtualMachine>, Vec<VirtualMachineInstance>, Warnings)> {
     let Arguments { name, all_namespaces, target } = arguments;
     let client = target.client().await?;
     let (vms, vmis): (Api<VirtualMachine>, Api<VirtualMachineInstance>) = if *all_namespaces {
-        (Api::all(client.clone()), Api::all(client))
+        (Api::all(client.clone()), Api::all(client.clone()))
     } else {
-        (Api::default_namespaced(client.clone()), Api::default_namespaced(client))
+        (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()))
     };
     let mut parameters = ListParams::default();
     if let Some(name) = name {
@@ -54,14 +60,24 @@ async fn fetch(arguments: &Arguments) -> anyhow::Result<(Vec<VirtualMachine>, Ve
     if let Some(name) = name.as_ref().filter(|_| vms.is_empty() && vmis.is_empty()) {
         anyhow::bail!("there is no VM {name:?}");
     }
-    Ok((vms, vmis))
+    let mut warnings = Warnings::new();
+    // How a guest ended that was removed since is told by events alone.
+    for vm in vms
+        .iter()
+        .filter(|vm| Sight { vm: Some(vm), ..Sight::default() }.printable() == Some(&Printable::CrashLoopBackOff))
+    {
+        let (namespace, name) = (vm.namespace().unwrap_or_default(), vm.name_any());
+        let told = waiting::warnings(&client, &namespace, &name).await;
+        warnings.insert((namespace, name), told);
+    }
+    Ok((vms, vmis, warnings))
 }
 
-/// Namespace, name, status, ready, address, node, age.
-type Row = [String; 7];
+/// Namespace, name, status, ready, address, node, age, and what is wrong.
+type Row = [String; 8];
 
 /// A row for each VM, and for each instance that has none; by namespace and name.
-fn rows(vms: &[VirtualMachine], vmis: &[VirtualMachineInstance], now: Timestamp) -> Vec<Row> {
+fn rows(vms: &[VirtualMachine], vmis: &[VirtualMachineInstance], warnings: &Warnings, now: Timestamp) -> Vec<Row> {
     let key = |namespace: Option<String>, name: String| (namespace.unwrap_or_default(), name);
     let instances: BTreeMap<_, _> = vmis.iter().map(|vmi| (key(vmi.namespace(), vmi.name_any()), vmi)).collect();
     let machines: BTreeMap<_, _> = vms.iter().map(|vm| (key(vm.namespace(), vm.name_any()), vm)).collect();
@@ -72,19 +88,18 @@ fn rows(vms: &[VirtualMachine], vmis: &[VirtualMachineInstance], now: Timestamp)
         .map(|(namespace, name)| {
             let key = (namespace.clone(), name.clone());
             let (vm, vmi) = (machines.get(&key).copied(), instances.get(&key).copied());
-            let status = vm.and_then(|vm| vm.status.as_ref());
-            let printable = status.and_then(|status| status.printable_status.as_ref()).map(ToString::to_string);
-            let phase = || vmi.map(|vmi| vmi.phase().to_string());
+            let sight = Sight { vm, vmi, warnings: warnings.get(&key).map(Vec::as_slice).unwrap_or_default() };
             let created = vm.and_then(kube::ResourceExt::creation_timestamp).or_else(|| vmi?.creation_timestamp());
             let of_instance = |field: fn(&VirtualMachineInstance) -> Option<String>| vmi.and_then(field);
             [
                 namespace,
                 name,
-                printable.or_else(phase).unwrap_or_default(),
+                sight.status(),
                 if is_ready(vm, vmi) { "True" } else { "False" }.to_owned(),
                 of_instance(address).unwrap_or_default(),
                 of_instance(|vmi| vmi.status.as_ref()?.node_name.clone()).unwrap_or_default(),
                 created.map(|time| age(time.0, now)).unwrap_or_default(),
+                sight.reason().map(|reason| reason.replace('\n', " ")).unwrap_or_default(),
             ]
         })
         .collect()
@@ -115,13 +130,15 @@ fn age(then: Timestamp, now: Timestamp) -> String {
 }
 
 fn table(rows: &[Row], with_namespace: bool) -> String {
-    const TITLES: [&str; 7] = ["NAMESPACE", "NAME", "STATUS", "READY", "IP", "NODE", "AGE"];
+    const TITLES: [&str; 8] = ["NAMESPACE", "NAME", "STATUS", "READY", "IP", "NODE", "AGE", "REASON"];
+    // As long as nothing is wrong, there is no reason to tell.
+    let shown = if rows.iter().all(|row| row[7].is_empty()) { 7 } else { 8 };
     let first = usize::from(!with_namespace);
     let widths: Vec<usize> = (0..TITLES.len())
         .map(|column| rows.iter().map(|row| row[column].len()).chain([TITLES[column].len()]).max().unwrap_or_default())
         .collect();
     let line = |cells: &[&str]| {
-        let padded = cells.iter().zip(&widths).skip(first).map(|(cell, width)| format!("{cell:width$}"));
+        let padded = cells.iter().zip(&widths).take(shown).skip(first).map(|(cell, width)| format!("{cell:width$}"));
         padded.collect::<Vec<_>>().join("   ").trim_end().to_owned() + "\n"
     };
     let body = rows.iter().map(|row| line(&row.each_ref().map(String::as_str)));
@@ -154,7 +171,7 @@ mod tests {
             .unwrap()
             .object
         };
-        let rows = rows(&[vm], &[vmi("a"), vmi("b")], "2026-01-01T00:03:00Z".parse().unwrap());
+        let rows = rows(&[vm], &[vmi("a"), vmi("b")], &Warnings::new(), "2026-01-01T00:03:00Z".parse().unwrap());
         assert_eq!(
             table(&rows, false),
             "NAME   STATUS      READY   IP         NODE   AGE\n\
@@ -162,6 +179,14 @@ mod tests {
              b      Scheduled   False   10.0.0.1   here   3m\n"
         );
         assert!(table(&rows, true).starts_with("NAMESPACE   NAME"));
+        let mut rows = rows;
+        rows[1][7] = "0/1 nodes are available".to_owned();
+        assert_eq!(
+            table(&rows, false),
+            "NAME   STATUS      READY   IP         NODE   AGE   REASON\n\
+             a      Running     True    10.0.0.1   here   3m\n\
+             b      Scheduled   False   10.0.0.1   here   3m    0/1 nodes are available\n"
+        );
     }
 
     #[test]

@@ -6,11 +6,13 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
 use virt_api::lifecycle::{self, Change, Refusal};
 
 use crate::target::{Target, machine};
+use crate::waiting::{self, until_running};
 
 /// A change that met another one is tried again so often; a VM's own controllers write no more than that at once.
 const ATTEMPTS: usize = 5;
@@ -23,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) struct Arguments {
     /// The VM.
     vm: String,
+    #[command(flatten)]
+    waiting: waiting::Arguments,
     #[command(flatten)]
     target: Target,
 }
@@ -55,16 +59,33 @@ impl Verb {
 
 pub(crate) fn run(arguments: &Arguments, verb: Verb, out: &mut impl Write) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(ask(arguments, verb))?;
-    writeln!(out, "VM {} was asked to {}", arguments.vm, verb.words()).context("write to standard output")
+    runtime.block_on(async {
+        let Arguments { vm: name, waiting, target } = arguments;
+        let client = target.client().await?;
+        ask(&client, name, verb).await?;
+        writeln!(out, "VM {name} was asked to {}", verb.words()).context("write to standard output")?;
+        match verb {
+            Verb::Start | Verb::Restart if waiting.wait => until_running(&client, name, waiting.timeout, out).await,
+            Verb::Stop if waiting.wait => until_stopped(&client, name, waiting.timeout).await,
+            _ => Ok(()),
+        }
+    })
 }
 
-async fn ask(arguments: &Arguments, verb: Verb) -> anyhow::Result<()> {
-    let Arguments { vm: name, target } = arguments;
-    let client = target.client().await?;
+/// Waits until a VM's instance is gone.
+async fn until_stopped(client: &Client, name: &str, patience: Duration) -> anyhow::Result<()> {
+    let api: Api<VirtualMachineInstance> = Api::default_namespaced(client.clone());
+    let gone = await_condition(api, name, |vmi: Option<&VirtualMachineInstance>| {
+        vmi.is_none_or(VirtualMachineInstance::is_final)
+    });
+    let waited = tokio::time::timeout(patience, gone).await;
+    waited.with_context(|| format!("{name} still runs"))?.map(drop).context("wait for the VM")
+}
+
+async fn ask(client: &Client, name: &str, verb: Verb) -> anyhow::Result<()> {
     let api: Api<VirtualMachine> = Api::default_namespaced(client.clone());
     for _ in 0..ATTEMPTS {
-        let (vm, vmi) = machine(&client, name).await?;
+        let (vm, vmi) = machine(client, name).await?;
         let Some(vm) = vm else { bail!("{name} is an instance without a VM; delete it to stop it") };
         let change = verb.change(&vm, vmi.as_ref()).with_context(|| format!("{} {name}", verb.words()))?;
         let parameters = PatchParams::default();

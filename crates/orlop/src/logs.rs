@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
         (Some(vm), None) => launcher::show(vm, Stream::Console, part, target, out),
         (Some(vm), Some(Component::VirtLauncher)) => launcher::show(vm, Stream::Own, part, target, out),
         (None, Some(Component::VirtLauncher)) => bail!("of which VM? `orlop logs VM --component virt-launcher`"),
-        (None, Some(component)) => component::show(*component, &places::own_log(&target.data.folder()?), part, out),
+        (None, Some(component)) => component::show(*component, &places::own_log(&target.data()), part, out),
         (Some(_), Some(_)) => bail!("a VM has a console and a launcher; the other components are the machine's"),
         (None, None) => bail!("of what? `orlop logs VM` or `orlop logs --component NAME`"),
     };

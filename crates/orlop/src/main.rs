@@ -13,6 +13,7 @@ mod down;
 mod exec_guarded;
 mod get;
 mod hollow;
+mod kubeconfig;
 mod lifecycle;
 mod logging;
 mod logs;
@@ -21,7 +22,6 @@ mod network_setup;
 mod node;
 mod of_node;
 mod program;
-mod programs;
 mod roles;
 mod rotating;
 mod run;
@@ -31,11 +31,13 @@ mod socket;
 mod status;
 mod target;
 mod terminal;
+mod trouble;
 mod up;
 mod virt_controller;
 mod virt_handler;
 mod virt_launcher;
 mod virt_probe;
+mod waiting;
 mod workbench;
 
 use std::ffi::OsString;
@@ -70,6 +72,7 @@ enum Command {
     /// Stop a VM and start it again.
     Restart(lifecycle::Arguments),
     Console(console::Arguments),
+    Kubeconfig(kubeconfig::Arguments),
     Logs(logs::Arguments),
     Apiserver(apiserver::Arguments),
     ControllerManager(Box<controller_manager::Arguments>),
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Stop(arguments) => lifecycle::run(&arguments, Verb::Stop, &mut std::io::stdout()),
         Command::Restart(arguments) => lifecycle::run(&arguments, Verb::Restart, &mut std::io::stdout()),
         Command::Console(arguments) => console::run(&arguments),
+        Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, &mut std::io::stdout()),
         Command::Logs(arguments) => logs::run(&arguments, &mut std::io::stdout()),
         Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
         Command::ControllerManager(arguments) => controller_manager::run(*arguments),

@@ -4,13 +4,18 @@
 use anyhow::Context as _;
 use apiserver::{ApiServer, Identity};
 use futures_util::future::try_join_all;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 
+use crate::kubeconfig::OPERATORS;
+
 const SUBRESOURCES: &str = "subresources.kubevirt.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
+/// Those who run VMs on this machine and are not root on it.
+const OPERATOR: &str = "orlop.dev:operator";
+const OPERATOR_HERE: &str = "orlop.dev:operator-of-namespace";
 /// Everybody who is known may ask for the version.
 const DEFAULT: &str = "kubevirt.io:default";
 
@@ -96,9 +101,16 @@ pub(crate) async fn install(server: &ApiServer) -> anyhow::Result<()> {
     let client = Client::new(server.for_identity(Identity::admin()), "default");
     let api: Api<ClusterRole> = Api::all(client.clone());
     try_join_all(roles().into_iter().map(|role| put(&api, role))).await?;
-    let bindings: Api<ClusterRoleBinding> = Api::all(client);
-    if bindings.get_opt(DEFAULT).await?.is_none() {
-        bindings.create(&PostParams::default(), &binding()).await.context(DEFAULT)?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    for (name, role, members) in [(DEFAULT, DEFAULT, "system:authenticated"), (OPERATORS, OPERATOR, OPERATORS)] {
+        if bindings.get_opt(name).await?.is_none() {
+            bindings.create(&PostParams::default(), &binding(name, role, members)).await.context(name)?;
+        }
+    }
+    let here: Api<RoleBinding> = Api::default_namespaced(client);
+    if here.get_opt(OPERATORS).await?.is_none() {
+        let ClusterRoleBinding { metadata, role_ref, subjects } = binding(OPERATORS, OPERATOR_HERE, OPERATORS);
+        here.create(&PostParams::default(), &RoleBinding { metadata, role_ref, subjects }).await.context(OPERATORS)?;
     }
     Ok(())
 }
@@ -113,7 +125,7 @@ async fn put(api: &Api<ClusterRole>, role: ClusterRole) -> anyhow::Result<()> {
     .context(name)
 }
 
-fn roles() -> [ClusterRole; 5] {
+fn roles() -> [ClusterRole; 7] {
     let all = |more: &[&'static str]| [&LOOK[..], &CHANGE, more].concat();
     let kinds = |verbs: &[&str]| OWN.iter().map(|(group, kinds)| rule(verbs, group, kinds)).collect::<Vec<_>>();
     let seen = || SEEN.iter().map(|(group, kinds)| rule(&LOOK, group, kinds)).collect::<Vec<_>>();
@@ -131,7 +143,38 @@ fn roles() -> [ClusterRole; 5] {
         role("kubevirt.io:edit", Some("edit"), [told(), used(), kinds(&all(&[])), seen(), config()].concat()),
         role("kubevirt.io:view", Some("view"), [told(), kinds(&LOOK), seen()].concat()),
         role("kubevirt.io:migrate", None, migrate),
+        operator(),
+        operator_here(),
     ]
+}
+
+/// What an operator of this machine may do everywhere: all about VMs, and look at what carries them. Nothing that would make
+/// one root on the machine: no pods of one's own, no other accounts, no roles.
+fn operator() -> ClusterRole {
+    let all = [&LOOK[..], &CHANGE, &["deletecollection"]].concat();
+    let mut rules: Vec<PolicyRule> = OWN.iter().chain(&SEEN).map(|(group, kinds)| rule(&all, group, kinds)).collect();
+    let told = [&TOLD[..], &ENTERED].concat();
+    rules.extend([
+        rule(&["get"], SUBRESOURCES, &told),
+        rule(&["update"], SUBRESOURCES, &[&DONE[..], &["expand-vm-spec", "virtualmachines/migrate"]].concat()),
+        rule(&["get", "list"], SUBRESOURCES, &["version", "guestfs"]),
+        rule(&LOOK, "kubevirt.io", &["kubevirts"]),
+        rule(&LOOK, "", &["events", "namespaces", "nodes", "persistentvolumes", "pods"]),
+        rule(&["get"], "", &["pods/log"]),
+        rule(&["create", "delete"], "", &["namespaces"]),
+        // Requests to start and stop are written there.
+        rule(&["patch"], "kubevirt.io", &["virtualmachines/status"]),
+        rule(&all, "", &["persistentvolumeclaims"]),
+        rule(&LOOK, "storage.k8s.io", &["storageclasses"]),
+        rule(&LOOK, "cdi.kubevirt.io", &["datavolumes"]),
+    ]);
+    role(OPERATOR, None, rules)
+}
+
+/// What they may do besides in the namespace that everybody begins in: what guests are configured with.
+fn operator_here() -> ClusterRole {
+    let all = [&LOOK[..], &CHANGE].concat();
+    role(OPERATOR_HERE, None, vec![rule(&all, "", &["configmaps", "secrets"])])
 }
 
 fn words(list: &[&str]) -> Vec<String> {
@@ -154,18 +197,13 @@ fn role(name: &str, part_of: Option<&str>, rules: Vec<PolicyRule>) -> ClusterRol
     ClusterRole { metadata, rules: Some(rules), ..ClusterRole::default() }
 }
 
-fn binding() -> ClusterRoleBinding {
+fn binding(name: &str, role: &str, members: &str) -> ClusterRoleBinding {
     let group = Some(RBAC.to_owned());
-    let everybody = Subject {
-        api_group: group.clone(),
-        kind: "Group".to_owned(),
-        name: "system:authenticated".to_owned(),
-        namespace: None,
-    };
+    let (kind, whom) = ("Group".to_owned(), members.to_owned());
     ClusterRoleBinding {
-        metadata: named(DEFAULT),
-        role_ref: RoleRef { api_group: group, kind: "ClusterRole".to_owned(), name: DEFAULT.to_owned() },
-        subjects: Some(vec![everybody]),
+        metadata: named(name),
+        role_ref: RoleRef { api_group: group.clone(), kind: "ClusterRole".to_owned(), name: role.to_owned() },
+        subjects: Some(vec![Subject { api_group: group, kind, name: whom, namespace: None }]),
     }
 }
 
@@ -177,6 +215,7 @@ fn named(name: &str) -> ObjectMeta {
 #[cfg(test)]
 mod tests {
     use apiserver::Place;
+    use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
 
     use super::*;
 
@@ -195,6 +234,50 @@ mod tests {
         assert_ne!(version("kubevirt.io:edit").await, edit);
         let rules = api.get("kubevirt.io:edit").await.unwrap().rules.unwrap();
         assert_eq!(rules.last(), Some(&rule(&["get", "list"], "kubevirt.io", &["kubevirts"])));
+    }
+
+    #[tokio::test]
+    async fn an_operator_runs_vms_and_does_not_own_the_machine() {
+        let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
+        crate::crds::install(&server).await.unwrap();
+        install(&server).await.unwrap();
+        let may = async |verb: &str, group: &str, resource: &str, namespace: &str| {
+            let identity = Identity::new("somebody", [OPERATORS.to_owned()]);
+            let api: Api<SelfSubjectAccessReview> = Api::all(Client::new(server.for_identity(identity), "default"));
+            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            let attributes = serde_json::json!({
+                "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace,
+            });
+            let review = serde_json::json!({ "metadata": {}, "spec": { "resourceAttributes": attributes } });
+            let review = serde_json::from_value(review).unwrap();
+            api.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed
+        };
+        for (verb, group, resource, namespace) in [
+            ("create", "kubevirt.io", "virtualmachines", "default"),
+            ("deletecollection", "kubevirt.io", "virtualmachineinstances", "other"),
+            ("update", SUBRESOURCES, "virtualmachines/start", "other"),
+            ("get", "", "pods/log", "other"),
+            ("list", "", "nodes", ""),
+            ("create", "", "secrets", "default"),
+            ("create", "", "persistentvolumeclaims", "other"),
+        ] {
+            assert!(may(verb, group, resource, namespace).await, "{verb} {resource}");
+        }
+        for (verb, group, resource, namespace) in [
+            ("create", "", "pods", "default"),
+            ("patch", "", "pods", "default"),
+            ("create", "", "pods/exec", "default"),
+            ("create", "apps", "deployments", "default"),
+            ("get", "", "secrets", "kube-system"),
+            ("create", "", "serviceaccounts/token", "default"),
+            ("impersonate", "", "users", ""),
+            ("create", RBAC, "clusterrolebindings", ""),
+            ("update", "kubevirt.io", "kubevirts", "kubevirt"),
+            ("create", "", "persistentvolumes", ""),
+            ("update", "", "nodes", ""),
+        ] {
+            assert!(!may(verb, group, resource, namespace).await, "{verb} {resource}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use api::vmi::VirtualMachineInstance;
-use hypervisor::accelerator::Accelerator;
+use hypervisor::accelerator;
 use hypervisor::arguments::SERIAL_SOCKET;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -50,14 +50,21 @@ async fn start(arguments: &Arguments) -> anyhow::Result<()> {
     defaults::complete(&mut vmi);
     let folder = folder::create().context("make a folder for the guest")?;
     let bar = progress::Bar::default();
-    let workbench = workbench.build(folder.path(), Box::new(bar.clone())).await?;
-    if workbench.accelerator == Accelerator::Tcg {
-        say("KVM does not work on this machine: the guest is emulated, and slow");
+    let workbench = workbench.build(folder.path(), Box::new(bar.clone()))?;
+    let finding =
+        accelerator::find(workbench.choice, &workbench.probe()).await.context("find out what runs guests here")?;
+    if finding.is_emulated() {
+        say(&format!("the guest is emulated, and slow ({})", finding.reason));
+        finding.remedy().into_iter().for_each(say);
     }
-    let booted = boot::boot(&vmi, workbench::user_network(&vmi, ports), &workbench).await;
+    let told = Some(finding.accelerator);
+    let booted = boot::boot(&vmi, workbench::user_network(&vmi, ports), told, &workbench).await;
     bar.finish();
     let guest = booted.map_err(explain)?;
     let end = attend(&guest.handle, folder.path(), guest.grace).await?;
+    if matches!(end, End::InternalError { kvm_is_suspect: true, .. }) {
+        workbench.probe().forget();
+    }
     report(&end)
 }
 
@@ -76,6 +83,7 @@ fn read(manifest: &Path) -> anyhow::Result<VirtualMachineInstance> {
 async fn attend(handle: &Handle, folder: &Path, grace: Duration) -> anyhow::Result<End> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut hang_up = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let _terminal = Terminal::take(Signals::Ours)?;
     let mut out = std::io::stdout();
     let console = async {
@@ -89,9 +97,11 @@ async fn attend(handle: &Handle, folder: &Path, grace: Duration) -> anyhow::Resu
         loop {
             tokio::select! {
                 biased;
-                // Both mean the same; whichever comes first.
+                // All mean the same; whichever comes first.
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
+                // The terminal is gone, and with it whoever could ask once more.
+                _ = hang_up.recv() => {}
             }
             let request = if asked { Request::Kill } else { Request::Shutdown { grace } };
             say(if asked { "killing the guest" } else { "asking the guest to power off; once more to kill it" });

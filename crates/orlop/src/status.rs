@@ -10,8 +10,8 @@ use kube::{Api, Client, ResourceExt as _};
 
 use crate::cluster::from_file;
 use crate::target::{Data, kubeconfig};
-use crate::up::control::{self, Report};
-use crate::up::{lock, places};
+use crate::up::report::{Less, Report};
+use crate::up::{control, lock, places};
 
 /// Show the health of every part of `orlop up` on this machine.
 #[derive(clap::Args)]
@@ -65,6 +65,22 @@ fn trouble(node: &Node) -> Option<String> {
     (!troubles.is_empty()).then(|| troubles.join("; "))
 }
 
+/// What to do about it.
+fn remedies(node: &Node) -> Vec<String> {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let pressing = conditions.filter(|one| one.status == "True").filter_map(|one| match one.type_.as_str() {
+        "DiskPressure" => {
+            Some("free some space: VMs start again by themselves, once a tenth or 5 GiB of the disk are free")
+        }
+        "MemoryPressure" => Some("stop a VM or another program: new ones start when there is memory again"),
+        "PIDPressure" => Some("stop some programs: the machine runs out of process numbers"),
+        _ => None,
+    });
+    let cordoned = node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+    let uncordon = cordoned.then(|| format!("`kubectl uncordon {}` lets it take VMs again", node.name_any()));
+    pressing.map(str::to_owned).chain(uncordon).collect()
+}
+
 /// Pods outlive the process that started them.
 fn left_running(data: &Path) -> String {
     let pods = std::fs::read_dir(places::shims(data)).map_or(0, Iterator::count);
@@ -72,17 +88,26 @@ fn left_running(data: &Path) -> String {
 }
 
 fn tell(report: &Report, nodes: &[Node]) -> String {
-    let Report { pid, server, parts, facts } = report;
+    let Report { pid, server, parts, less, facts } = report;
     let mut lines = vec![format!("orlop {} is up, pid {pid}", env!("CARGO_PKG_VERSION"))];
     lines.push(format!("  {:18}{server}", "server"));
     lines.extend(facts.iter().map(|(name, value)| format!("  {name:18}{value}")));
+    if !less.is_empty() {
+        lines.push("works with less".to_owned());
+    }
+    for Less { what, why, remedy } in less {
+        lines.push(format!("  {what:18}{why}"));
+        lines.push(format!("  {:18}-> {remedy}", ""));
+    }
     lines.push("parts".to_owned());
     lines.extend(parts.iter().map(|(name, trouble)| format!("  {name:18}{}", trouble.as_deref().unwrap_or("well"))));
     if !nodes.is_empty() {
         lines.push("nodes".to_owned());
     }
-    let of_node = |node: &Node| format!("  {:18}{}", node.name_any(), trouble(node).as_deref().unwrap_or("ready"));
-    lines.extend(nodes.iter().map(of_node));
+    for node in nodes {
+        lines.push(format!("  {:18}{}", node.name_any(), trouble(node).as_deref().unwrap_or("ready")));
+        lines.extend(remedies(node).into_iter().map(|remedy| format!("  {:18}-> {remedy}", "")));
+    }
     lines.join("\n") + "\n"
 }
 
@@ -97,7 +122,8 @@ mod tests {
         let parts =
             BTreeMap::from([("node".to_owned(), None), ("scheduler".to_owned(), Some("sync: late".to_owned()))]);
         let facts = BTreeMap::from([("runtime".to_owned(), "runc 1".to_owned())]);
-        let report = Report { pid: 7, server: "https://s".to_owned(), parts, facts };
+        let less = vec![Less { what: "no KVM".to_owned(), why: "slow".to_owned(), remedy: "mend it".to_owned() }];
+        let report = Report { pid: 7, server: "https://s".to_owned(), parts, less, facts };
         let node = |name: &str, unschedulable: bool, conditions: serde_json::Value| {
             let node = serde_json::json!({
                 "metadata": { "name": name }, "spec": { "unschedulable": unschedulable },
@@ -126,12 +152,17 @@ mod tests {
                 "orlop {} is up, pid 7\n\
                  \x20 server            https://s\n\
                  \x20 runtime           runc 1\n\
+                 works with less\n\
+                 \x20 no KVM            slow\n\
+                 \x20                   -> mend it\n\
                  parts\n\
                  \x20 node              well\n\
                  \x20 scheduler         sync: late\n\
                  nodes\n\
                  \x20 a                 ready\n\
                  \x20 b                 DiskPressure: full; cordoned\n\
+                 \x20                   -> free some space: VMs start again by themselves, once a tenth or 5 GiB of the disk are free\n\
+                 \x20                   -> `kubectl uncordon b` lets it take VMs again\n\
                  \x20 c                 not Ready\n\
                  \x20 d                 not Ready yet\n",
                 env!("CARGO_PKG_VERSION")

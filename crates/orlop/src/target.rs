@@ -1,16 +1,22 @@
 //! What the client's verbs share: which server, which namespace.
+//!
+//! A verb acts on this machine unless it is told otherwise, and never on another cluster in silence.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use kube::{Api, Client, Config};
 
 use crate::cluster::from_file;
+use crate::terminal::note;
 
 /// Where `orlop up` keeps everything, unless it is told otherwise.
 pub(crate) const DATA_DIR: &str = "/var/lib/orlop";
+/// Where a user's own kubeconfig for this machine is, below the home folder.
+pub(crate) const USERS_KUBECONFIG: &str = ".kube/orlop";
 
 /// The folder of `orlop up`.
 #[derive(clap::Args)]
@@ -37,9 +43,11 @@ pub(crate) fn kubeconfig(data: &Path) -> PathBuf {
 #[derive(clap::Args)]
 #[group(id = "target")]
 pub(crate) struct Target {
-    #[command(flatten)]
-    pub(crate) data: Data,
-    /// The kubeconfig to use; without it $KUBECONFIG, then the one of `orlop up`, then the usual places.
+    /// The folder of the `orlop up` to speak to; it goes before $KUBECONFIG.
+    #[arg(long, value_name = "DIR", env = "ORLOP_DATA_DIR")]
+    data_dir: Option<PathBuf>,
+    /// The kubeconfig to use. Without it: --data-dir, $KUBECONFIG, your own for this machine (~/.kube/orlop), the machine's
+    /// (/var/lib/orlop/kubeconfig), and then the usual places.
     #[arg(long, value_name = "FILE", env = "ORLOP_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
     /// The namespace; by default the one of the kubeconfig's context.
@@ -47,24 +55,110 @@ pub(crate) struct Target {
     namespace: Option<String>,
 }
 
+/// Where the name of a server comes from.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// A file that was named, or is this machine's.
+    Named(PathBuf),
+    /// Wherever kubectl would look.
+    Usual,
+}
+
+/// What there is to choose from.
+struct Places {
+    kubeconfig: Option<PathBuf>,
+    data_dir: Option<PathBuf>,
+    /// `$KUBECONFIG` is set.
+    environment: bool,
+    home: Option<PathBuf>,
+    /// The folder of `orlop up`, unless told otherwise.
+    machine: PathBuf,
+}
+
 impl Target {
+    /// The folder of `orlop up` on this machine.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into())
+    }
+
     /// A client of the server, with the namespace as its default.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        let own = kubeconfig(&self.data.data_dir);
-        let file = match &self.kubeconfig {
-            Some(path) => Some(path.clone()),
-            None if std::env::var_os("KUBECONFIG").is_none() && own.exists() => Some(own),
-            None => None,
+        let places = Places {
+            kubeconfig: self.kubeconfig.clone(),
+            data_dir: self.data_dir.clone(),
+            environment: std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()),
+            home: std::env::var_os("HOME").map(PathBuf::from),
+            machine: DATA_DIR.into(),
         };
-        let mut config = match file {
-            Some(path) => from_file(&path).await?,
-            None => Config::infer().await.context("find an API server; does `orlop up` run?")?,
+        let mut config = match choose(&places)? {
+            Found::Named(path) => from_file(&path).await?,
+            Found::Usual => {
+                let config = Config::infer().await.context("find an API server; does `orlop up` run?")?;
+                if !is_of_this_machine(&config, &places).await {
+                    note(&format!("acting on {}", config.cluster_url));
+                }
+                config
+            }
         };
         if let Some(namespace) = &self.namespace {
             config.default_namespace.clone_from(namespace);
         }
         Client::try_from(config).context("make a client")
     }
+}
+
+/// The first of these that is there. One that is there and cannot be read is an error: what comes after it is another server.
+fn choose(places: &Places) -> anyhow::Result<Found> {
+    let Places { kubeconfig: named, data_dir, environment, home, machine } = places;
+    if let Some(path) = named {
+        return Ok(Found::Named(path.clone()));
+    }
+    if let Some(data) = data_dir {
+        let path = kubeconfig(data);
+        return match readable(&path)? {
+            true => Ok(Found::Named(path)),
+            false => bail!("there is no {}; `orlop up --data-dir {}` makes it", path.display(), data.display()),
+        };
+    }
+    if *environment {
+        return Ok(Found::Usual);
+    }
+    let own = home.iter().map(|home| home.join(USERS_KUBECONFIG));
+    for path in own.chain([kubeconfig(machine)]) {
+        if readable(&path)? {
+            return Ok(Found::Named(path));
+        }
+    }
+    Ok(Found::Usual)
+}
+
+/// Whether a file is there.
+///
+/// # Errors
+/// When it is, and is not for us.
+fn readable(path: &Path) -> anyhow::Result<bool> {
+    match std::fs::File::open(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).with_context(|| {
+            let path = path.display();
+            format!(
+                "read {path}: use sudo, or have a kubeconfig of your own made \
+                 (`sudo orlop kubeconfig --for $USER`), or name another (--kubeconfig)"
+            )
+        }),
+    }
+}
+
+/// Whether the usual places lead to the `orlop up` of this machine.
+async fn is_of_this_machine(config: &Config, places: &Places) -> bool {
+    let own = places.home.iter().map(|home| home.join(USERS_KUBECONFIG));
+    for path in own.chain([kubeconfig(&places.machine)]) {
+        if from_file(&path).await.is_ok_and(|own| own.cluster_url == config.cluster_url) {
+            return true;
+        }
+    }
+    false
 }
 
 /// A VM and its instance, as they are now.
@@ -82,4 +176,53 @@ pub(crate) async fn machine(
         client.default_namespace()
     );
     Ok((vm, vmi))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine with nothing but folders.
+    fn places(folder: &Path) -> Places {
+        let (home, machine) = (folder.join("home"), folder.join("machine"));
+        std::fs::create_dir_all(home.join(".kube")).unwrap();
+        std::fs::create_dir_all(&machine).unwrap();
+        Places { kubeconfig: None, data_dir: None, environment: false, home: Some(home), machine }
+    }
+
+    #[test]
+    fn this_machine_goes_before_the_usual_places_and_what_is_said_before_both() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut places = places(folder.path());
+        assert_eq!(choose(&places).unwrap(), Found::Usual);
+
+        let machines = kubeconfig(&places.machine);
+        std::fs::write(&machines, "").unwrap();
+        assert_eq!(choose(&places).unwrap(), Found::Named(machines));
+        let users = places.home.clone().unwrap().join(USERS_KUBECONFIG);
+        std::fs::write(&users, "").unwrap();
+        assert_eq!(choose(&places).unwrap(), Found::Named(users));
+
+        places.environment = true;
+        assert_eq!(choose(&places).unwrap(), Found::Usual);
+        let other = folder.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        places.data_dir = Some(other.clone());
+        assert!(choose(&places).unwrap_err().to_string().contains("makes it"));
+        std::fs::write(kubeconfig(&other), "").unwrap();
+        assert_eq!(choose(&places).unwrap(), Found::Named(kubeconfig(&other)));
+        places.kubeconfig = Some("mine".into());
+        assert_eq!(choose(&places).unwrap(), Found::Named("mine".into()));
+    }
+
+    #[test]
+    fn what_cannot_be_read_leads_nowhere_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut places = places(folder.path());
+        // A file where a folder should be: as closed to everybody, root included, as another's folder to a user.
+        places.machine = folder.path().join("file");
+        std::fs::write(&places.machine, "").unwrap();
+        let refused = format!("{:#}", choose(&places).unwrap_err());
+        assert!(refused.contains("sudo orlop kubeconfig"), "{refused}");
+    }
 }

@@ -59,6 +59,12 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "\r\norlop: {text}\r");
 }
 
+/// Tells the user something besides what was asked for.
+pub(crate) fn note(text: &str) {
+    // Nothing can be done about a terminal that is gone.
+    let _ = writeln!(std::io::stderr(), "orlop: {text}");
+}
+
 /// Why a console was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {

@@ -7,12 +7,15 @@ mod image;
 pub(crate) mod lock;
 mod logs;
 mod node;
+mod notify;
 mod parts;
 pub(crate) mod places;
 pub(crate) mod preflight;
+mod program;
+pub(crate) mod report;
 mod unit;
+mod vhost;
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,21 +24,23 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use apiserver::serve::{Addresses, Listening};
 use apiserver::{ApiServer, Place, ServiceAccounts};
+use hypervisor::accelerator::Finding;
 use kube_controllers::scheduler::run::DEFAULT_SCHEDULER;
 use manager::context::Chance;
 use tokens::Key;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::Instant;
-use virt_controller::render::Launcher;
+use virt_controller::render::{Launcher, Nodes};
 
 use crate::admission::VirtualMachines;
 use crate::audit::Audit;
 use crate::logging::Sink;
 use crate::target::{Data, kubeconfig};
 use crate::{audit, crds, memory, roles, scheduler};
-use control::Report;
 pub(crate) use node::runtime;
 use parts::Parts;
+use report::Reporter;
 
 /// The image of launchers: this machine's own programs.
 pub(crate) const MACHINE_IMAGE: &str = "orlop.dev/machine";
@@ -102,33 +107,31 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
         }
     };
     let (server, found) = tokio::try_join!(start_server(data, audit), found)?;
-    let emulated = found.as_ref().is_none_or(node::Found::is_emulated);
     let admin = parts::client(&server, "orlop-up");
-    defaults::install(&admin, emulated, ::node::provisioner::NAME).await.context("write the defaults")?;
+    defaults::install(&admin, ::node::provisioner::NAME).await.context("write the defaults")?;
     let gateways = found.as_ref().map(node::Found::gateways).unwrap_or_default();
-    let addresses = Addresses { own: listen, further: gateways };
+    let public = network::host::addresses().await.context("find the machine's addresses")?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let addresses = Addresses { own: listen, further: gateways, public, host: Some(host) };
     let listening = Listening::on(addresses, data, &server).await.context("serve the API")?;
     let address = listening.address();
     let facts = found.as_ref().map(node::Found::facts).unwrap_or_default();
+    let less = found.as_ref().map(node::Found::less).unwrap_or_default();
     let mut parts = Parts::new(server.clone());
-    start_controllers(&mut parts, data)?;
+    let findings = found.as_ref().map(node::Found::findings);
+    start_controllers(&mut parts, data, launcher(findings.clone()))?;
     match (found, hollow_nodes) {
         (Some(found), _) => found.start(&mut parts, address.port()),
         (None, count) => node::start_hollow(&mut parts, count.unwrap_or(1)),
     }
-    let pages = parts.pages();
-    let reporter = Arc::new(move || {
-        let troubles = pages.iter().map(|(name, pages)| {
-            let told: Vec<String> =
-                pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
-            ((*name).to_owned(), (!told.is_empty()).then(|| told.join("; ")))
-        });
-        let server = [("apiserver".to_owned(), None)];
-        let parts: BTreeMap<_, _> = troubles.chain(server).collect();
-        Report { pid: std::process::id(), server: format!("https://{address}"), parts, facts: facts.clone() }
-    });
+    let reporter = Reporter { address, pages: parts.pages(), facts, less, findings };
+    let asked = reporter.clone();
+    server.ready_when(move || asked.report().checks());
     writeln!(out, "orlop is up after {} ms: https://{address}", begun.elapsed().as_millis())?;
     writeln!(out, "  export KUBECONFIG={}", kubeconfig(data).display())?;
+    for less in reporter.report().less {
+        writeln!(out, "  {}: {}\n    -> {}", less.what, less.why, less.remedy)?;
+    }
     out.flush()?;
     let failed = server.failed();
     let stop = async {
@@ -145,7 +148,8 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     tokio::select! {
         biased;
         () = listening.run(server.clone(), stopping) => {}
-        () = control::serve(control, reporter) => bail!("the control socket failed"),
+        () = control::serve(control, || reporter.report()) => bail!("the control socket failed"),
+        never = notify::systemd(&reporter) => match never {},
         never = memory::give_back() => match never {},
     }
     parts.stop().await;
@@ -173,7 +177,7 @@ async fn start_server(data: &Path, audit: &Audit) -> anyhow::Result<ApiServer> {
     Ok(server)
 }
 
-fn start_controllers(parts: &mut Parts, data: &Path) -> anyhow::Result<()> {
+fn start_controllers(parts: &mut Parts, data: &Path, launcher: watch::Receiver<Launcher>) -> anyhow::Result<()> {
     let read =
         |file: &str| std::fs::read_to_string(data.join("pki").join(file)).with_context(|| format!("read {file}"));
     let key = Key::from_pem(&read("sa.key")?).context("sa.key")?;
@@ -184,8 +188,26 @@ fn start_controllers(parts: &mut Parts, data: &Path) -> anyhow::Result<()> {
     };
     parts.start("kube-controllers", "system:kube-controller-manager", kube_controllers::table::DESCRIPTORS, settings);
     parts.start("scheduler", "system:kube-scheduler", scheduler::DESCRIPTORS, DEFAULT_SCHEDULER.to_owned());
-    let mut settings = virt_controller::table::Settings::new(Launcher::new(MACHINE_IMAGE));
+    let mut settings = virt_controller::table::Settings::following(launcher);
     settings.image_volumes = Some(true);
     parts.start("virt-controller", CONTROLLER, virt_controller::table::DESCRIPTORS, settings);
     Ok(())
+}
+
+/// Launchers of this machine. What they ask for follows what guests run with, which may change; where they only pretend,
+/// guests have all that they like.
+fn launcher(findings: Option<watch::Receiver<Option<Finding>>>) -> watch::Receiver<Launcher> {
+    let rendered = |nodes: Nodes| Launcher { nodes, ..Launcher::new(MACHINE_IMAGE) };
+    let Some(mut findings) = findings else { return watch::channel(rendered(Nodes::default())).1 };
+    let nodes = |finding: &Option<Finding>| Nodes {
+        kvm: finding.as_ref().is_some_and(|finding| !finding.is_emulated()),
+        vhost_net: vhost::is_there(),
+    };
+    let (launchers, launcher) = watch::channel(rendered(nodes(&findings.borrow_and_update())));
+    tokio::spawn(async move {
+        while findings.changed().await.is_ok() {
+            launchers.send_replace(rendered(nodes(&findings.borrow_and_update())));
+        }
+    });
+    launcher
 }

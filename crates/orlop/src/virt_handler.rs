@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use hypervisor::accelerator::Choice;
 use virt_handler::hollow::{Behaviour, HollowHandlers};
 use virt_handler::{Handler, Settings};
 
@@ -66,6 +67,9 @@ struct NodeArguments {
     /// The QEMU that is asked what it offers.
     #[arg(long, default_value = "qemu-system-x86_64", env = "ORLOP_QEMU")]
     qemu: PathBuf,
+    /// What runs guests: auto (KVM where it works, else emulation), kvm or tcg (emulation).
+    #[arg(long, default_value_t = Choice::Auto, env = "ORLOP_ACCELERATOR")]
+    accelerator: Choice,
     /// Instances that are looked at at the same time.
     #[arg(long, default_value_t = 10, env = "ORLOP_VIRT_HANDLER_THREADS")]
     threads: usize,
@@ -73,12 +77,19 @@ struct NodeArguments {
 
 impl NodeArguments {
     fn settings(self) -> anyhow::Result<Settings> {
-        let Self { node_name, kubelet_dir, state_dir, qemu, threads } = self;
+        let Self { node_name, kubelet_dir, state_dir, qemu, accelerator, threads } = self;
         let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
         std::fs::create_dir_all(&state_dir).with_context(|| format!("create {}", state_dir.display()))?;
         let program = std::env::current_exe().context("find this program")?;
         let node = node_name.unwrap_or_else(host);
-        Ok(Settings { qemu, workers: threads, withdraw: true, ..Settings::of(&node, kubelet_dir, state_dir, program) })
+        let workers = threads;
+        Ok(Settings {
+            qemu,
+            accelerator,
+            workers,
+            withdraw: true,
+            ..Settings::of(&node, kubelet_dir, state_dir, program)
+        })
     }
 }
 

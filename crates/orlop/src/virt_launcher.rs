@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use hypervisor::accelerator::Accelerator;
+use hypervisor::accelerator::Choice;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use virt_launcher::boot::Workbench;
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     /// The folder of EFI firmware, if it is not where distributions keep it.
     #[arg(long, value_name = "FOLDER", env = "ORLOP_OVMF_PATH")]
     ovmf_path: Option<PathBuf>,
-    /// Emulation is expected here: nothing to warn about.
+    /// Emulate the guest, unless --accelerator says otherwise: its pod has no KVM.
     #[arg(long, env = "ORLOP_USE_EMULATION")]
     use_emulation: bool,
     /// Copy what the guest writes to its serial console to standard output.
@@ -94,7 +94,7 @@ pub(crate) fn run(arguments: Arguments, log: &Sink) -> anyhow::Result<()> {
 
 async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let grace = Duration::from_secs(arguments.grace_period_seconds);
-    let workbench = prepare(&arguments).await?;
+    let workbench = prepare(&arguments)?;
     let Arguments { socket, network_socket, instance, log_serial_console, ports, .. } = arguments;
     let console = if log_serial_console { Some(console::Copy::prepare(&workbench.folder)?) } else { None };
     let network: Box<Attach> = match network_socket {
@@ -132,13 +132,13 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
 }
 
 /// Makes the guest's folders, and looks for everything that it needs.
-async fn prepare(arguments: &Arguments) -> anyhow::Result<Workbench> {
+fn prepare(arguments: &Arguments) -> anyhow::Result<Workbench> {
     let folder = &arguments.runtime_dir;
     std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     owner_only(folder, 0o700)?;
-    let mut workbench = arguments.workbench.build(folder, Box::new(())).await?;
-    if workbench.accelerator == Accelerator::Tcg && !arguments.use_emulation {
-        tracing::warn!("KVM does not work here: the guest is emulated, and slow");
+    let mut workbench = arguments.workbench.build(folder, Box::new(()))?;
+    if arguments.use_emulation && workbench.choice == Choice::Auto {
+        workbench.choice = Choice::Tcg;
     }
     if let Some(disks) = &arguments.ephemeral_disk_dir {
         std::fs::create_dir_all(disks).with_context(|| format!("create {}", disks.display()))?;

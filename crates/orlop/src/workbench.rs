@@ -8,14 +8,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use api::vmi::VirtualMachineInstance;
-use hypervisor::accelerator;
+use hypervisor::accelerator::Choice;
 use hypervisor::resources::{Attachment, Forward};
 use storage::cache::Cache;
 use storage::pull::{Limits, Progress, Registries};
 use virt_launcher::boot::Workbench;
 use virt_launcher::volumes::Places;
 
-use crate::programs;
 pub(crate) use place::Place;
 pub(crate) use port::Port;
 
@@ -40,22 +39,23 @@ pub(crate) struct Arguments {
     /// The QEMU to run.
     #[arg(long, default_value = "qemu-system-x86_64", env = "ORLOP_QEMU")]
     qemu: PathBuf,
+    /// What runs guests: auto (KVM where it works, else emulation), kvm or tcg (emulation).
+    #[arg(long, default_value_t = Choice::Auto, env = "ORLOP_ACCELERATOR")]
+    accelerator: Choice,
 }
 
 impl Arguments {
-    /// Looks for everything, and finds out what runs guests on this machine.
-    pub(crate) async fn build(&self, folder: &Path, progress: Box<dyn Progress>) -> anyhow::Result<Workbench> {
-        let Self { claims, secrets, config_maps, insecure_registries, cache_dir, qemu } = self;
+    /// Looks for everything.
+    pub(crate) fn build(&self, folder: &Path, progress: Box<dyn Progress>) -> anyhow::Result<Workbench> {
+        let Self { claims, secrets, config_maps, insecure_registries, cache_dir, qemu, accelerator } = self;
         let qemu = find_qemu(qemu)?;
         let cache_dir = cache_dir.clone().or_else(default_cache).context("no home folder; name one by --cache-dir")?;
         std::fs::create_dir_all(&cache_dir).with_context(|| format!("create {}", cache_dir.display()))?;
         let this = std::env::current_exe().context("find this program")?;
-        let probed = accelerator::probe(Some(&this), &qemu, &cache_dir).await;
-        let accelerator = probed.context("find out what runs guests here")?;
         Ok(Workbench {
             this,
             qemu,
-            accelerator,
+            choice: *accelerator,
             folder: folder.to_owned(),
             disks: folder.to_owned(),
             firmware: None,
@@ -67,6 +67,7 @@ impl Arguments {
             },
             cache: Cache::open(&cache_dir.join("images"), Limits::default()).context("open the image cache")?,
             registries: registries(insecure_registries)?,
+            memory: cache_dir,
             progress,
         })
     }
@@ -83,7 +84,7 @@ pub(crate) fn user_network(vmi: &VirtualMachineInstance, ports: &[Port]) -> BTre
 }
 
 fn find_qemu(program: &Path) -> anyhow::Result<PathBuf> {
-    programs::find(program).with_context(|| {
+    hypervisor::programs::qemu(program).with_context(|| {
         format!("{} is not installed; on Debian: apt-get install qemu-system-x86 qemu-utils", program.display())
     })
 }

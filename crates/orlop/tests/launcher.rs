@@ -27,6 +27,10 @@ use virt_launcher::rpc::{self, Empty, End, ExecRequest, FreezeRequest, ShutdownR
 
 use support::{instance, orlop, qemus};
 
+fn request(vmi: &Value) -> SyncRequest {
+    SyncRequest { instance: vmi.to_string().into_bytes(), ..SyncRequest::default() }
+}
+
 fn main() -> std::process::ExitCode {
     const GUEST: [Need; 2] = [Need::Qemu, Need::Guest];
     let guests = tests![
@@ -79,7 +83,7 @@ impl Launcher {
 
     /// Starts a guest and waits until it runs.
     async fn boot(&mut self, vmi: &Value) -> Result<()> {
-        self.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await?;
+        self.client.sync(request(vmi)).await?;
         self.reaches(|domain| domain.state() == State::Running).await.map(drop)
     }
 
@@ -148,7 +152,7 @@ async fn a_start_goes_on_without_its_caller() -> Result<()> {
     let mut launcher = Launcher::start("left").await?;
     let vmi = instance("left", &json!({}), &json!([]));
     let mut client = launcher.client.clone();
-    let request = SyncRequest { instance: vmi.to_string().into_bytes() };
+    let request = request(&vmi);
     let calling = tokio::spawn(async move { client.sync(request).await });
     launcher.reaches(|domain| domain.state() == State::Starting).await?;
     // As when virt-handler is killed at this moment.
@@ -209,10 +213,10 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     sockets_are_private(&launcher.folder.path().join("run"))?;
 
     // The same instance again changes nothing; another one is refused.
-    launcher.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await?;
+    launcher.client.sync(request(&vmi)).await?;
     let mut other = vmi.clone();
     other["metadata"]["uid"] = "another".into();
-    let refused = launcher.client.sync(SyncRequest { instance: other.to_string().into_bytes() }).await;
+    let refused = launcher.client.sync(request(&other)).await;
     ensure!(refused.is_err_and(|status| status.code() == tonic::Code::AlreadyExists));
     ensure!(launcher.client.delete(Empty {}).await.is_err(), "a running guest is not deleted");
 
@@ -338,14 +342,14 @@ async fn a_sigterm_shuts_the_guest_down_before_the_launcher_ends() -> Result<()>
 async fn a_qemu_that_does_not_start_is_told_in_its_own_words() -> Result<()> {
     let mut launcher = Launcher::start("failed").await?;
     let vmi = demo("failed", &json!({ "cpu": { "model": "NoSuchModel" } }))?;
-    let domain = launcher.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await?.into_inner();
+    let domain = launcher.client.sync(request(&vmi)).await?.into_inner();
     ensure!(domain.end() == End::FailedToStart && domain.reason.contains("NoSuchModel"), "{domain:?}");
     ensure!(qemus("failed").is_empty());
 
     // What can be known before QEMU is asked is refused, and the launcher is as free as before.
     let mut launcher = Launcher::start("refused").await?;
     let vmi = demo("refused", &json!({ "launchSecurity": { "sev": {} } }))?;
-    let refused = launcher.client.sync(SyncRequest { instance: vmi.to_string().into_bytes() }).await;
+    let refused = launcher.client.sync(request(&vmi)).await;
     let status = refused.err().context("it was taken")?;
     ensure!(status.message().contains("spec.domain.launchSecurity"), "{status}");
     ensure!(launcher.client.get_domain(Empty {}).await?.into_inner().state() != State::Running);

@@ -8,6 +8,8 @@
     reason = "a test fails by panicking, and looks at a real machine in real time"
 )]
 
+#[path = "up/accelerators.rs"]
+mod accelerators;
 #[path = "up/guests.rs"]
 mod guests;
 #[path = "up/images.rs"]
@@ -16,12 +18,14 @@ mod images;
 mod killing;
 #[path = "up/leftovers.rs"]
 mod leftovers;
-#[path = "up/looking.rs"]
-mod looking;
 #[path = "up/logging.rs"]
 mod logging;
+#[path = "up/looking.rs"]
+mod looking;
 #[path = "up/machine.rs"]
 mod machine;
+#[path = "up/machines.rs"]
+mod machines;
 #[path = "up/networking.rs"]
 mod networking;
 #[path = "up/operating.rs"]
@@ -43,6 +47,8 @@ fn main() -> std::process::ExitCode {
     let all = [
         looking::TESTS,
         operating::TESTS,
+        accelerators::TESTS,
+        machines::TESTS,
         logging::TESTS,
         pods::TESTS,
         strategies::TESTS,

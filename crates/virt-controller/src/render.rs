@@ -15,6 +15,7 @@ mod container_disks;
 mod cpu;
 mod devices;
 mod error;
+pub mod fingerprint;
 mod memory;
 mod metadata;
 mod mounts;
@@ -81,6 +82,24 @@ pub struct Launcher {
     pub pull_policy: PullPolicy,
     /// Where things are inside the pod.
     pub directories: Directories,
+    /// What nodes offer.
+    pub nodes: Nodes,
+}
+
+/// What nodes are known to offer, where somebody knows. On a cluster nobody does: as KubeVirt's, launchers ask for what they
+/// would like to have, and run where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// Guests run under KVM, unless the KubeVirt object says otherwise.
+    pub kvm: bool,
+    /// The kernel can carry guests' packets.
+    pub vhost_net: bool,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Self { kvm: true, vhost_net: true }
+    }
 }
 
 /// Folders inside the launcher pod. Their names are known to virt-handler and to other tools.
@@ -134,6 +153,7 @@ impl Launcher {
             pull_secrets: Vec::new(),
             pull_policy: PullPolicy::IfNotPresent,
             directories: Directories::default(),
+            nodes: Nodes::default(),
         }
     }
 }
@@ -142,6 +162,11 @@ impl Input<'_> {
     /// Whether container disks come as image volumes.
     fn mounts_images(&self) -> bool {
         self.image_volumes && self.config.enabled(Gate::ImageVolume)
+    }
+
+    /// Whether guests are emulated: what a person wrote into the KubeVirt object counts before what nodes offer.
+    fn is_emulated(&self) -> bool {
+        self.config.emulation().unwrap_or(!self.launcher.nodes.kvm)
     }
 
     fn pull_policy(&self) -> String {
@@ -210,7 +235,9 @@ pub fn render(input: &Input<'_>) -> Result<Pod, RenderError> {
         enable_service_links: Some(false),
         ..placement::spec(input)
     };
-    Ok(Pod { metadata, spec: Some(spec), status: None })
+    let mut pod = Pod { metadata, spec: Some(spec), status: None };
+    fingerprint::sign(&mut pod);
+    Ok(pod)
 }
 
 /// A pod that goes where the launcher could go, has the same claims, and ends at once.

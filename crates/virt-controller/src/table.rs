@@ -3,6 +3,7 @@
 use manager::context::Started;
 use manager::descriptor::Descriptor;
 use manager::rate::{Limit, RateLimiter};
+use tokio::sync::watch;
 
 use crate::configuration::Configuration;
 use crate::data_volumes::Shared;
@@ -23,8 +24,8 @@ pub struct Settings {
     pub vm_workers: usize,
     /// Instances that are worked on at the same time.
     pub vmi_workers: usize,
-    /// How launchers are run.
-    pub launcher: Launcher,
+    /// How launchers are run, now and after every change.
+    pub launcher: watch::Receiver<Launcher>,
     /// Whether nodes can mount images as volumes; if nobody says, the server's version tells.
     pub image_volumes: Option<bool>,
     /// The limit of all clients, which follows the KubeVirt object.
@@ -33,9 +34,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Launchers from an image, everything else as usual.
+    /// Launchers that are always run in the same way, everything else as usual.
     #[must_use]
     pub fn new(launcher: Launcher) -> Self {
+        Self::following(watch::channel(launcher).1)
+    }
+
+    /// Launchers that are run as is told, everything else as usual.
+    #[must_use]
+    pub fn following(launcher: watch::Receiver<Launcher>) -> Self {
         Self {
             node_workers: 3,
             vm_workers: 3,

@@ -36,7 +36,7 @@ use manager::writing::{difference, whole_second};
 use serde_json::{Value, json};
 use virt_rules::config::ClusterConfig;
 
-use crate::render::{self, Input, Launcher, Namespace};
+use crate::render::{self, Input, Launcher, Namespace, RenderError};
 use volumes::Readiness;
 
 pub(crate) use conditions::not_running;
@@ -102,6 +102,8 @@ pub struct Deletion {
     pub target: Target,
     /// Seconds, if other than the pod's own.
     pub grace: Option<u32>,
+    /// Only as it was seen: in this version.
+    pub version: Option<String>,
 }
 
 /// Something to be told.
@@ -131,6 +133,7 @@ struct Making<'a> {
 }
 
 /// # Guarantees
+/// - A pod that a node has taken is never replaced.
 /// - A pod is made only while the instance is young (no phase, or Pending), not about to go, and carries the finalizer that
 ///   keeps it until its pods are gone.
 /// - From Scheduled on the phase is the handler's; only a pod that the server itself does not know makes it Failed.
@@ -215,6 +218,18 @@ impl Making<'_> {
     }
 
     fn make_pod(&mut self, provisioning: bool) {
+        match self.render(provisioning) {
+            Ok(pod) => {
+                self.plan.create = Some(Box::new(pod));
+                if let Some(failure) = self.seen.failure {
+                    conditions::not_synchronized(&mut self.next, "FailedCreate", failure, self.now);
+                }
+            }
+            Err(error) => self.tell_once("FailedCreate", &error.to_string()),
+        }
+    }
+
+    fn render(&self, provisioning: bool) -> Result<Pod, RenderError> {
         let claims = self.seen.volumes.claims_by_mode();
         let input = Input {
             vmi: self.seen.vmi,
@@ -224,16 +239,7 @@ impl Making<'_> {
             namespace: &self.seen.namespace,
             image_volumes: self.seen.image_volumes,
         };
-        let rendered = if provisioning { render::provisioning(&input) } else { render::render(&input) };
-        match rendered {
-            Ok(pod) => {
-                self.plan.create = Some(Box::new(pod));
-                if let Some(failure) = self.seen.failure {
-                    conditions::not_synchronized(&mut self.next, "FailedCreate", failure, self.now);
-                }
-            }
-            Err(error) => self.tell_once("FailedCreate", &error.to_string()),
-        }
+        if provisioning { render::provisioning(&input) } else { render::render(&input) }
     }
 
     /// A warning, as a condition and, when that is new, as an event.
@@ -252,16 +258,35 @@ impl Making<'_> {
             self.enter(Phase::Failed);
         } else if pods::is_ready_to_run(pod) && !pods::is_terminating(pod) {
             self.hand_over(pod);
+        } else if self.is_outdated(pod) {
+            self.replace(pod);
         } else {
             self.enter(Phase::Scheduling);
             self.note_pod(pod);
         }
-        if self.next.phase() == &Phase::Scheduling {
+        if matches!(self.next.phase(), Phase::Scheduling | Phase::Pending) {
             conditions::pod_scheduled(&mut self.next, pod, self.now);
             self.note_image_pull(pod);
         } else {
             conditions::forget_start(&mut self.next);
         }
+    }
+
+    /// Whether no node has taken the pod, and it would be another if it were made now: guests run with something else, or the
+    /// configuration or the nodes' offers have changed.
+    fn is_outdated(&self, pod: &Pod) -> bool {
+        let is_free = pods::node(pod).is_empty() && !pods::is_terminating(pod);
+        is_free && self.render(false).is_ok_and(|now| render::fingerprint::differs(pod, &now))
+    }
+
+    /// Makes room for another pod. A node may take this one at any moment; so the instance first goes back to where it may
+    /// have a new one, and then the pod goes as it was seen, or not at all.
+    fn replace(&mut self, pod: &Pod) {
+        if self.seen.vmi.phase() != &Phase::Pending {
+            return self.enter(Phase::Pending);
+        }
+        let version = pod.metadata.resource_version.clone();
+        self.plan.delete.push(Deletion { target: pods::target(pod), grace: None, version });
     }
 
     /// Why images of the pod do not come.
@@ -288,7 +313,7 @@ impl Making<'_> {
 
     fn clear_provisioning(&mut self) {
         let done = pods::provisioning(&self.seen.pods).filter(|pod| !pods::is_terminating(pod));
-        self.plan.delete.extend(done.map(|pod| Deletion { target: pods::target(pod), grace: Some(0) }));
+        self.plan.delete.extend(done.map(|pod| Deletion { target: pods::target(pod), grace: Some(0), version: None }));
     }
 
     fn finish(mut self) -> Plan {

@@ -256,6 +256,8 @@ fn phase_after(end: End, vmi: &VirtualMachineInstance) -> Phase {
         | End::OutOfMemory
         | End::Crashed
         | End::FailedToStart
+        | End::InternalError
+        | End::KvmFailed
         | End::Unspecified => Phase::Failed,
     }
 }

@@ -6,12 +6,13 @@ mod writing;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::names::label;
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use hypervisor::accelerator::{Choice, Finding};
 use kube::{Api, Client};
 use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
@@ -19,13 +20,13 @@ use manager::events::Recorder;
 use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, found, work};
 use manager::writing::OwnWrites;
-use virt_launcher::rpc::State;
+use tokio::sync::watch;
+use virt_launcher::rpc::{End, State};
 
 use crate::decide::{self, Action, GRACE, Launcher, Memory, Observed, decide};
-use crate::labels::Offer;
 use crate::launchers::{Launchers, Owner, PATIENCE, Reach, View};
 use crate::networks::{Link, Masquerade, Networks};
-use crate::node::NodeKeeper;
+use crate::node::{Found, NodeKeeper};
 use crate::records::{Record, RecordError, Records};
 
 /// What virt-handler is told.
@@ -43,6 +44,10 @@ pub struct Settings {
     pub guard: Option<PathBuf>,
     /// QEMU, to be asked what it offers.
     pub qemu: PathBuf,
+    /// What guests are to run with.
+    pub accelerator: Choice,
+    /// Told what guests run with, whenever that is found out anew.
+    pub findings: watch::Sender<Option<Finding>>,
     /// Instances that are looked at at the same time.
     pub workers: usize,
     /// Whether to say at the end that the node takes no more instances. Where virt-handler comes right back, that would only
@@ -65,6 +70,8 @@ impl Settings {
             guard: Some(program.clone()),
             program,
             qemu: "qemu-system-x86_64".into(),
+            accelerator: Choice::Auto,
+            findings: watch::Sender::new(None),
             workers: WORKERS,
             withdraw: false,
             devices: true,
@@ -94,7 +101,7 @@ struct Inner {
     recorder: Recorder,
     now: Now,
     /// What QEMU offers, once it was asked.
-    offer: Arc<OnceLock<Offer>>,
+    found: watch::Receiver<Found>,
     node: NodeKeeper,
     known: Mutex<BTreeMap<String, Known>>,
     writes: Mutex<OwnWrites<String>>,
@@ -119,6 +126,8 @@ struct Known {
     memory: Memory,
     /// Its network, once it was made.
     links: Option<Vec<Link>>,
+    /// Its end was held against KVM.
+    has_spoken: bool,
 }
 
 /// Why an instance was not looked at to the end; it is looked at again.
@@ -157,10 +166,10 @@ impl Handler {
         let launchers = Launchers::new(settings.pods(), move |owner: &Owner| {
             told.add(Work { key: owner.key.clone(), uid: owner.uid.clone() });
         });
-        let offer = Arc::<OnceLock<Offer>>::default();
+        let node = NodeKeeper::new(context, &settings);
         let inner = Inner {
-            node: NodeKeeper::new(context, &settings, offer.clone()),
-            offer,
+            found: node.found(),
+            node,
             client: context.client.clone(),
             vmis: context.caches.selected(&format!("{}={}", label::NODE_NAME, settings.node), &[]),
             queue,
@@ -174,6 +183,15 @@ impl Handler {
             settings,
         };
         Self { inner: Arc::new(inner) }
+    }
+
+    /// What keeps guests from this node, if something does.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        match &*self.inner.found.borrow() {
+            Found::Nothing(why) => Some(why.clone()),
+            Found::NotYet | Found::Offer(_) => None,
+        }
     }
 
     /// Runs until the end is asked for.
@@ -220,6 +238,7 @@ impl Inner {
             return Ok(Next::After(OWN_WRITE));
         }
         self.approach(work, &vmi)?;
+        self.hold_against_kvm(work);
         let plan = self.decide(work, Some(&vmi), GRACE);
         self.act(work, Some(&vmi), plan.action).await?;
         // What the action has brought about is told with it.
@@ -280,6 +299,17 @@ impl Inner {
         Ok(())
     }
 
+    /// A guest that KVM could not run speaks against KVM, once.
+    fn hold_against_kvm(&self, work: &Work) {
+        let end = self.launchers.view(&work.uid).and_then(|view| view.domain).map(|domain| domain.end());
+        let is_news = end == Some(End::KvmFailed)
+            && !self.known(&work.uid, |known| std::mem::replace(&mut known.has_spoken, true));
+        if is_news {
+            tracing::warn!(instance = ?work.key, "KVM did not run this guest: it is tried anew");
+            self.node.doubt();
+        }
+    }
+
     /// The UID of an instance's pod on this node.
     fn pod_of(&self, vmi: &VirtualMachineInstance) -> Option<String> {
         let pods = vmi.status.as_ref()?.active_pods.as_ref()?;
@@ -333,7 +363,7 @@ fn launcher(view: Option<&View>) -> Launcher {
 
 #[cfg(test)]
 mod tests {
-    use virt_launcher::rpc::{Domain, End};
+    use virt_launcher::rpc::Domain;
 
     use super::*;
 

@@ -1,12 +1,14 @@
 //! The node itself: its labels, its devices, and a heartbeat.
 
+use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::kubevirt::KubeVirt;
 use api::names::{annotation, label};
-use hypervisor::accelerator::{self, Accelerator};
+use hypervisor::accelerator::{self, Finding, Probe};
+use hypervisor::programs;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
@@ -17,12 +19,13 @@ use manager::stopping::Stopping;
 use manager::writing::{unless_gone, whole_second};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use virt_rules::config::ClusterConfig;
 
 use crate::chain;
 use crate::devices::Devices;
+use crate::folders::{self, Watch};
 use crate::handler::Settings;
 use crate::labels::{self, Offer, Processor};
 
@@ -34,6 +37,10 @@ const JITTER: f64 = 0.2;
 const DEVICES: Duration = Duration::from_secs(10);
 /// Between a heartbeat that failed and the next.
 const AGAIN: Duration = Duration::from_secs(5);
+/// Between two attempts to learn what QEMU offers.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+/// Where devices come and go.
+const DEVICE_FOLDER: &str = "/dev";
 /// The same label as KubeVirt has written it over time.
 const CPU_MANAGER: [&str; 2] = ["cpumanager", "kubevirt.io/cpumanager"];
 
@@ -46,11 +53,33 @@ pub(crate) struct NodeKeeper {
     now: Now,
     chance: Chance,
     stopping: Stopping,
-    offer: Arc<OnceLock<Offer>>,
+    found: watch::Sender<Found>,
+    doubt: Notify,
+}
+
+/// What was found out about this node.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    /// Nobody has looked yet.
+    NotYet,
+    /// QEMU offers this.
+    Offer(Arc<Offer>),
+    /// No guest can run here, for this reason.
+    Nothing(String),
+}
+
+impl Found {
+    /// What QEMU offers, if it does.
+    pub(crate) fn offer(&self) -> Option<Arc<Offer>> {
+        match self {
+            Self::Offer(offer) => Some(offer.clone()),
+            Self::NotYet | Self::Nothing(_) => None,
+        }
+    }
 }
 
 impl NodeKeeper {
-    pub(crate) fn new(context: &Context, settings: &Settings, offer: Arc<OnceLock<Offer>>) -> Self {
+    pub(crate) fn new(context: &Context, settings: &Settings) -> Self {
         Self {
             settings: settings.clone(),
             client: context.client.clone(),
@@ -59,8 +88,20 @@ impl NodeKeeper {
             now: context.now.clone(),
             chance: context.chance.clone(),
             stopping: context.stopping.clone(),
-            offer,
+            found: watch::Sender::new(Found::NotYet),
+            doubt: Notify::new(),
         }
+    }
+
+    /// What was found out about this node, now and after every change.
+    pub(crate) fn found(&self) -> watch::Receiver<Found> {
+        self.found.subscribe()
+    }
+
+    /// A guest has shown that KVM does not work as it was found to: it is tried anew.
+    pub(crate) fn doubt(&self) {
+        self.probe().forget();
+        self.doubt.notify_one();
     }
 
     /// Runs until the end is asked for, and then withdraws the node if that was asked for, too.
@@ -78,13 +119,25 @@ impl NodeKeeper {
         }
     }
 
+    /// Offers what is found, and looks again whenever that may have changed.
     async fn keep(&self) {
         self.nodes.synced().await;
         self.kubevirts.synced().await;
-        if self.settings.labels || self.settings.devices {
-            self.look().await;
+        loop {
+            if self.settings.labels || self.settings.devices {
+                self.look().await;
+            }
+            tokio::select! {
+                biased;
+                () = self.offer() => {}
+                () = self.outdated() => {}
+            }
         }
-        let has_kvm = self.offer.get().is_some_and(|offer| !offer.is_emulated);
+    }
+
+    /// Devices and a heartbeat, for ever.
+    async fn offer(&self) {
+        let has_kvm = self.found.borrow().offer().is_some_and(|offer| !offer.is_emulated);
         let slots = self.config().instances_per_node();
         let devices = self.settings.devices.then(|| Devices::new(&self.settings.kubelet, slots, has_kvm));
         let registered = devices.as_ref().map_or_else(|| watch::Sender::new(true).subscribe(), Devices::registered);
@@ -101,20 +154,73 @@ impl NodeKeeper {
         }
     }
 
+    fn probe(&self) -> Probe {
+        let Settings { state, guard, qemu, .. } = &self.settings;
+        let qemu = programs::qemu(qemu).unwrap_or_else(|| qemu.clone());
+        Probe::new(guard.as_deref(), &qemu, state)
+    }
+
+    /// What guests run with.
+    async fn find(&self) -> Result<Finding, String> {
+        let Settings { state, accelerator, .. } = &self.settings;
+        std::fs::create_dir_all(state).map_err(|error| error.to_string())?;
+        accelerator::find(*accelerator, &self.probe()).await.map_err(|error| chain(&error))
+    }
+
     /// Asks QEMU what it offers; a node whose QEMU does not answer runs nothing, and says so.
     async fn look(&self) {
-        let Settings { state, guard, qemu, .. } = &self.settings;
+        let Settings { guard, qemu, findings, .. } = &self.settings;
         let asked = async {
-            std::fs::create_dir_all(state).map_err(|error| error.to_string())?;
-            let accelerator = accelerator::probe(guard.as_deref(), qemu, state).await.map_err(|error| chain(&error))?;
-            if accelerator == Accelerator::Tcg {
-                tracing::info!("KVM does not work here: guests are emulated");
-            }
-            labels::ask(guard.as_deref(), qemu, accelerator).await.map_err(|error| chain(&error))
+            let finding = self.find().await?;
+            let offer =
+                labels::ask(guard.as_deref(), qemu, finding.accelerator).await.map_err(|error| chain(&error))?;
+            Ok((finding, offer))
         };
         match asked.await {
-            Ok(offer) => drop(self.offer.set(offer)),
-            Err(error) => tracing::error!(error, "QEMU does not tell what it offers: no guest will come here"),
+            Ok((finding, offer)) => {
+                tracing::info!(%finding, "what guests run with");
+                findings.send_replace(Some(finding));
+                self.found.send_replace(Found::Offer(Arc::new(offer)));
+            }
+            Err(error) => {
+                let error: String = error;
+                tracing::error!(error, "QEMU does not tell what it offers: no guest can run here");
+                self.found.send_replace(Found::Nothing(format!("QEMU does not tell what it offers: {error}")));
+            }
+        }
+    }
+
+    /// Resolves when what was found may be true no more: KVM came, went, changed hands, or failed a guest; or nothing was
+    /// found at all, and some time has passed.
+    async fn outdated(&self) {
+        if !self.settings.labels && !self.settings.devices {
+            return std::future::pending().await;
+        }
+        if matches!(*self.found.borrow(), Found::Nothing(_)) {
+            return sleep(ASK_AGAIN).await;
+        }
+        let watch = folders::open_own(Path::new(DEVICE_FOLDER)).and_then(|folder| Watch::on(folder.as_fd()));
+        let mut watch = watch.inspect_err(|error| tracing::warn!(%error, "a KVM that goes is not noticed")).ok();
+        loop {
+            let changed = async {
+                match &watch {
+                    Some(watch) => watch.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let is_lost = tokio::select! {
+                biased;
+                () = self.doubt.notified() => false,
+                changed = changed => changed.is_err(),
+            };
+            if is_lost {
+                watch = None;
+            }
+            // The same answer, remembered or found anew, changes nothing.
+            let now = self.find().await.ok();
+            if now != *self.settings.findings.borrow() {
+                return;
+            }
         }
     }
 
@@ -160,9 +266,10 @@ impl NodeKeeper {
         let Some(node) = self.nodes.all().into_iter().find(|node| node.name_any() == self.settings.node) else {
             return Ok(());
         };
-        let offer = self.offer.get().filter(|_| self.settings.labels);
+        let offer = self.found.borrow().offer().filter(|_| self.settings.labels);
         let config = self.config();
-        let wanted = offer.map(|offer| labels::labels(offer, &Processor::read(), &config.obsolete_cpu_models()));
+        let wanted =
+            offer.as_deref().map(|offer| labels::labels(offer, &Processor::read(), &config.obsolete_cpu_models()));
         let labels = wanted.map(|wanted| labels::change(&node, &wanted)).unwrap_or_default();
         let is_able = has_devices && (offer.is_some() || !self.settings.labels);
         let pins = pins_cpus(&self.settings.kubelet);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::vmi::{StartStrategy, VirtualMachineInstance};
 use hypervisor::Refusal;
-use hypervisor::accelerator::Accelerator;
+use hypervisor::accelerator::{self, Accelerator, Choice, Finding, Probe, ProbeError};
 use hypervisor::arguments;
 use hypervisor::resources::{Attachment, Efi, Resources};
 use storage::cache::Cache;
@@ -18,9 +18,15 @@ use crate::volumes::{self, Places, Prepared, VolumeError, Workshop};
 /// How long a guest may take to power off when its instance does not say.
 const GRACE: Duration = Duration::from_secs(30);
 /// Where distributions keep EFI firmware.
-const FIRMWARE_FOLDERS: &[&str] = &["/usr/share/OVMF", "/usr/share/edk2/ovmf"];
+const FIRMWARE_FOLDERS: &[&str] =
+    &["/usr/share/OVMF", "/usr/share/edk2/ovmf", "/usr/share/edk2/x64", "/usr/share/qemu", "/usr/share/edk2-ovmf/x64"];
 /// EFI firmware and the template of its variables, by the names distributions give them.
-const FIRMWARE: &[(&str, &str)] = &[("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"), ("OVMF_CODE.fd", "OVMF_VARS.fd")];
+const FIRMWARE: &[(&str, &str)] = &[
+    ("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"),
+    ("OVMF_CODE.fd", "OVMF_VARS.fd"),
+    ("OVMF_CODE.4m.fd", "OVMF_VARS.4m.fd"),
+    ("ovmf-x86_64-code.bin", "ovmf-x86_64-vars.bin"),
+];
 
 /// What a launcher has to work with.
 pub struct Workbench {
@@ -28,8 +34,10 @@ pub struct Workbench {
     pub this: PathBuf,
     /// QEMU itself.
     pub qemu: PathBuf,
-    /// What runs the guest's instructions.
-    pub accelerator: Accelerator,
+    /// What the operator wants to run guests with.
+    pub choice: Choice,
+    /// Where is remembered what runs guests here.
+    pub memory: PathBuf,
     /// The guest's own folder, for its sockets and state.
     pub folder: PathBuf,
     /// Where disks are made that go with the guest.
@@ -57,12 +65,40 @@ pub struct Guest {
     _prepared: Prepared,
 }
 
+impl Workbench {
+    /// How to find out what runs guests here.
+    #[must_use]
+    pub fn probe(&self) -> Probe {
+        Probe::new(Some(&self.this), &self.qemu, &self.memory)
+    }
+
+    /// What runs guests here: what was chosen, what was `told`, or what is found out.
+    ///
+    /// # Errors
+    /// When it cannot be found out.
+    pub async fn accelerator(&self, told: Option<Accelerator>) -> Result<Accelerator, ProbeError> {
+        match (self.choice, told) {
+            (Choice::Auto, Some(Accelerator::Tcg)) => Ok(Accelerator::Tcg),
+            // A pod gets the device of its node only if it asks for it.
+            (Choice::Auto, Some(Accelerator::Kvm)) if accelerator::has_device() => Ok(Accelerator::Kvm),
+            (Choice::Auto, Some(Accelerator::Kvm)) => Ok(Accelerator::Tcg),
+            (choice, _) => {
+                let Finding { accelerator, .. } = accelerator::find(choice, &self.probe()).await?;
+                Ok(accelerator)
+            }
+        }
+    }
+}
+
 /// Why a guest did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     /// The instance asks for what cannot be had.
     #[error("this instance cannot be run as it is\n{}", list(.0))]
     Refused(Vec<Refusal>),
+    /// What runs guests here cannot be found out.
+    #[error("find out what runs guests here")]
+    Accelerator(#[from] ProbeError),
     /// A volume is not there.
     #[error(transparent)]
     Volume(#[from] VolumeError),
@@ -83,20 +119,22 @@ fn list(refusals: &[Refusal]) -> String {
     refusals.iter().map(|refusal| format!("  {refusal}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Prepares everything and starts QEMU, on the calling thread.
+/// Prepares everything and starts QEMU, on the calling thread. `told` is what is known of what runs guests here.
 ///
 /// # Errors
 /// When anything that the instance names is missing or refused; then nothing runs.
 pub async fn boot(
     vmi: &VirtualMachineInstance,
     interfaces: BTreeMap<String, Attachment>,
+    told: Option<Accelerator>,
     workbench: &Workbench,
 ) -> Result<Guest, BootError> {
-    let Workbench { this, qemu, accelerator, folder, disks, firmware, places, cache, registries, progress } = workbench;
+    let accelerator = workbench.accelerator(told).await?;
+    let Workbench { this, qemu, folder, disks, firmware, places, cache, registries, progress, .. } = workbench;
     let workshop = Workshop { folder: disks, places, cache, registries, progress: progress.as_ref() };
     let prepared = volumes::prepare(vmi, &workshop).await?;
     let resources = Resources {
-        accelerator: *accelerator,
+        accelerator,
         runtime: folder.clone(),
         volumes: prepared.volumes.clone(),
         interfaces,
@@ -105,7 +143,7 @@ pub async fn boot(
     };
     let line = arguments::command_line(vmi, &resources).map_err(BootError::Refused)?;
     let paused = vmi.spec.start_strategy == Some(StartStrategy::Paused);
-    let launch = Launch { this: this.clone(), qemu: qemu.clone(), line, runtime: folder.clone(), paused };
+    let launch = Launch { this: this.clone(), qemu: qemu.clone(), line, accelerator, runtime: folder.clone(), paused };
     let handle = driver::launch(&launch).await?;
     let seconds = vmi.spec.termination_grace_period_seconds.map(|seconds| u64::try_from(seconds).unwrap_or(0));
     Ok(Guest { handle, grace: seconds.map_or(GRACE, Duration::from_secs), _prepared: prepared })

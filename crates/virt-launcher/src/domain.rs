@@ -63,6 +63,13 @@ pub enum End {
         /// What it said last.
         words: String,
     },
+    /// QEMU stopped the guest for good, by an error that is not the guest's.
+    InternalError {
+        /// It happened under KVM and soon after the start: such a KVM is not to be trusted with the next guest.
+        kvm_is_suspect: bool,
+        /// What QEMU said last.
+        words: String,
+    },
     /// QEMU did not start.
     FailedToStart {
         /// In its own words.
@@ -89,9 +96,29 @@ impl fmt::Display for End {
             Self::OutOfMemory => f.write_str("QEMU was killed because memory ran out"),
             Self::Crashed { signal, words } if words.is_empty() => write!(f, "QEMU crashed with signal {signal}"),
             Self::Crashed { signal, words } => write!(f, "QEMU crashed with signal {signal}: {words}"),
+            Self::InternalError { kvm_is_suspect: true, words } => {
+                f.write_str("KVM stopped the guest soon after its start")?;
+                tell(f, words)?;
+                f.write_str(
+                    ". KVM is tried anew before the next start; if it fails again, mend the machine's KVM, or run guests \
+                     without it (--accelerator tcg)",
+                )
+            }
+            Self::InternalError { kvm_is_suspect: false, words } => {
+                f.write_str("QEMU stopped the guest by an internal error")?;
+                tell(f, words)
+            }
             Self::FailedToStart { words } if words.is_empty() => f.write_str("QEMU did not start, and did not say why"),
             Self::FailedToStart { words } => write!(f, "QEMU did not start: {words}"),
         }
+    }
+}
+
+/// The first line of what QEMU said, if it said anything; the rest are the guest's registers.
+fn tell(f: &mut fmt::Formatter<'_>, words: &str) -> fmt::Result {
+    match words.lines().find(|line| !line.contains("warning:") && !line.trim().is_empty()) {
+        Some(first) => write!(f, " ({})", first.trim()),
+        None => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hypervisor::accelerator::Accelerator;
 use hypervisor::agent::{Agent, commands as agent_commands};
 use hypervisor::arguments::{AGENT_PORT, CommandLine};
 use hypervisor::qmp::{Event, Events, Qmp, QmpError, commands};
@@ -30,6 +31,11 @@ const WAITING: usize = 64;
 /// How long QEMU may take to end after it has closed its monitor, which is about the last thing it does.
 const HANG_UP: Duration = Duration::from_secs(5);
 
+/// What KVM cannot run shows within this time: firmware, boot loader and kernel are over by then.
+const TRIAL: Duration = Duration::from_secs(60);
+/// The state in which QEMU leaves a guest that it cannot run any further.
+const INTERNAL_ERROR: &str = "internal-error";
+
 /// Everything that is needed to start a guest.
 #[derive(Clone, Debug)]
 pub struct Launch {
@@ -39,6 +45,8 @@ pub struct Launch {
     pub qemu: PathBuf,
     /// How to run it.
     pub line: CommandLine,
+    /// What runs its instructions.
+    pub accelerator: Accelerator,
     /// The guest's own folder, where its sockets are.
     pub runtime: PathBuf,
     /// Leave the vCPUs stopped.
@@ -120,7 +128,7 @@ impl Handle {
 /// # Errors
 /// When QEMU does not come up; then nothing is left of it.
 pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
-    let Launch { this, qemu, line, runtime, paused } = launch;
+    let Launch { this, qemu, line, accelerator, runtime, paused } = launch;
     let up = Bound::bind(runtime)?.spawn(this, qemu, line)?.connect().await?;
     let Up { qmp, events, agent, child, words } = up;
     let (requests, calls) = mpsc::channel(WAITING);
@@ -134,7 +142,8 @@ pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
     let pid = child.id().unwrap_or_default();
     tracing::info!(pid, paused, "QEMU has started");
     let handle = Handle { requests, domain, pid, qmp: qmp.clone(), agent: agent.clone() };
-    let driver = Driver { machine, qmp, agent, publish, presses: 0, oom_kills: out_of_memory::kills() };
+    let trial = (*accelerator == Accelerator::Kvm).then(|| Instant::now() + TRIAL);
+    let driver = Driver { machine, qmp, agent, publish, presses: 0, oom_kills: out_of_memory::kills(), trial };
     tokio::spawn(driver.run(events, calls, child, words, *paused));
     Ok(handle)
 }
@@ -148,6 +157,8 @@ struct Driver {
     presses: u32,
     /// Out-of-memory kills before this guest.
     oom_kills: u64,
+    /// Until when a failure speaks against KVM, if the guest has it.
+    trial: Option<Instant>,
 }
 
 impl Driver {
@@ -173,8 +184,11 @@ impl Driver {
                 // event that explains it has been seen.
                 event = events.next(), if lost.is_none() => match event {
                     Some(event) => {
-                        let actions = told(&event).map(|told| self.machine.told(told)).unwrap_or_default();
-                        self.act_or_log(&actions).await;
+                        let told = self.told(&event).await;
+                        let actions = told.map(|told| self.machine.told(told)).unwrap_or_default();
+                        if let Err(error) = self.act_with(&actions, &mut child).await {
+                            tracing::error!(%error, "QEMU did not follow");
+                        }
                     }
                     None => lost = Some(Instant::now() + HANG_UP),
                 },
@@ -216,6 +230,18 @@ impl Driver {
             State::Ended(end) => tracing::warn!(%end, "QEMU has ended"),
             other => tracing::error!(state = ?other, "QEMU has ended, and nobody knows how"),
         }
+    }
+
+    /// What an event means. That the guest was stopped is told without the reason, which QEMU is asked for.
+    async fn told(&self, event: &Event) -> Option<Told> {
+        let told = told(event)?;
+        if told == Told::Stopped
+            && let Ok(status) = self.qmp.execute(commands::QueryStatus {}).await
+            && status.status == INTERNAL_ERROR
+        {
+            return Some(Told::InternalError { kvm_is_suspect: self.trial.is_some_and(|end| Instant::now() < end) });
+        }
+        Some(told)
     }
 
     async fn act_or_log(&mut self, actions: &[Action]) {

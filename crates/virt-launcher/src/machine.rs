@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::domain::{Domain, Exit, Pause, State, end_of};
+use crate::domain::{Domain, End, Exit, Pause, State, end_of};
 
 /// How often a guest that was asked to power off is asked again. Some read the button only late in their boot.
 pub const PRESS_AGAIN: Duration = Duration::from_secs(5);
@@ -61,6 +61,11 @@ pub enum Told {
     Reset,
     /// The guest's kernel panicked.
     Panicked,
+    /// QEMU stopped the guest for good, by an error that is not the guest's.
+    InternalError {
+        /// It happened under KVM and soon after the start.
+        kvm_is_suspect: bool,
+    },
     /// QEMU is about to end, for this reason.
     Shutdown(String),
     /// A guest agent opened or closed its channel.
@@ -98,6 +103,8 @@ pub struct Machine {
     io_error: bool,
     /// What QEMU told about its end.
     told: Option<String>,
+    /// It was killed for an internal error of QEMU; whether KVM is to blame.
+    internal_error: Option<bool>,
     /// When a stopping guest is killed, and when it is asked again.
     kill_at: Option<Instant>,
     press_at: Option<Instant>,
@@ -114,6 +121,7 @@ impl Machine {
             pausing: false,
             io_error: false,
             told: None,
+            internal_error: None,
             kill_at: None,
             press_at: None,
         }
@@ -197,6 +205,11 @@ impl Machine {
                 self.told = Some("guest-panic".to_owned());
                 vec![]
             }
+            Told::InternalError { kvm_is_suspect } => {
+                // Nothing brings such a guest back; left alone it would look like one that is paused.
+                self.internal_error.get_or_insert(kvm_is_suspect);
+                self.kill()
+            }
             Told::Shutdown(reason) => {
                 // A panic is the cause, whatever QEMU calls what follows from it.
                 self.told.get_or_insert(reason);
@@ -212,7 +225,10 @@ impl Machine {
 
     /// QEMU is gone.
     pub fn exited(&mut self, exit: &Exit) -> Vec<Action> {
-        let end = end_of(exit, self.told.as_deref(), self.killed, self.started);
+        let end = match self.internal_error {
+            Some(kvm_is_suspect) => End::InternalError { kvm_is_suspect, words: exit.words.clone() },
+            None => end_of(exit, self.told.as_deref(), self.killed, self.started),
+        };
         self.kill_at = None;
         self.press_at = None;
         self.domain.agent_connected = false;

@@ -1,11 +1,14 @@
 //! The launcher's gRPC server: translates calls, decides nothing.
 
+mod wire;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
+use hypervisor::accelerator::Accelerator;
 use hypervisor::resources::Attachment;
 use tokio::net::UnixListener;
 use tokio::sync::{Mutex, mpsc, watch};
@@ -13,12 +16,13 @@ use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
 use crate::boot::{self, BootError, Guest, Workbench};
-use crate::domain::{Domain, End, Pause, State};
-use crate::driver::{RequestError, StartError};
+use crate::domain::{Domain, State};
+use crate::driver::RequestError;
 use crate::guest::{GuestError, Questions};
 use crate::machine::Request as Wish;
 use crate::rpc::launcher_server::{Launcher, LauncherServer};
 use crate::rpc::{self, Empty};
+use wire::{accelerator, failed, to_wire};
 
 /// Makes the last preparations: tells how each interface is attached, which only the caller knows, and settles what the
 /// instance leaves open. What it cannot do yet, it says; the caller of `Sync` tries again.
@@ -133,10 +137,15 @@ impl Service {
     }
 
     /// Starts the guest unless it was started before.
-    async fn start_once(&self, wanted: String, vmi: &mut VirtualMachineInstance) -> Result<rpc::Domain, Status> {
+    async fn start_once(
+        &self,
+        wanted: String,
+        vmi: &mut VirtualMachineInstance,
+        told: Option<Accelerator>,
+    ) -> Result<rpc::Domain, Status> {
         let mut slot = self.inner.slot.lock().await;
         match &*slot {
-            Slot::Empty => self.start(wanted, vmi, &mut slot).await.inspect_err(|_| {
+            Slot::Empty => self.start(wanted, vmi, told, &mut slot).await.inspect_err(|_| {
                 self.inner.domain.send_replace(None);
             }),
             Slot::Taken { uid, .. } | Slot::Failed { uid, .. } if *uid != wanted => {
@@ -152,13 +161,14 @@ impl Service {
         &self,
         uid: String,
         vmi: &mut VirtualMachineInstance,
+        told: Option<Accelerator>,
         slot: &mut Slot,
     ) -> Result<rpc::Domain, Status> {
         let owner = api::owner::controller_of(&vmi.metadata).map_or("", |owner| owner.uid.as_str());
         tracing::info!(owner, "starting the guest");
         let interfaces = (self.inner.attach)(vmi).map_err(Status::failed_precondition)?;
         self.inner.domain.send_replace(Some(rpc::Domain { state: rpc::State::Starting.into(), ..Default::default() }));
-        match boot::boot(vmi, interfaces, &self.inner.workbench).await {
+        match boot::boot(vmi, interfaces, told, &self.inner.workbench).await {
             Ok(guest) => {
                 let watched = guest.handle.domain();
                 let now = to_wire(&watched.borrow());
@@ -216,8 +226,10 @@ async fn tell(
 #[tonic::async_trait]
 impl Launcher for Service {
     async fn sync(&self, request: Request<rpc::SyncRequest>) -> Result<Response<rpc::Domain>, Status> {
-        let json = serde_json::from_slice(&request.into_inner().instance)
-            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        let request = request.into_inner();
+        let told = accelerator(request.accelerator());
+        let json =
+            serde_json::from_slice(&request.instance).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let mut vmi = api::decode::object::<VirtualMachineInstance>(json)
             .map_err(|error| Status::invalid_argument(error.to_string()))?
             .object;
@@ -227,7 +239,7 @@ impl Launcher for Service {
         }
         // A start goes on when its caller does not: whoever calls next must find a guest or none, not half of one.
         let service = self.clone();
-        let started = tokio::spawn(async move { service.start_once(wanted, &mut vmi).await }).await;
+        let started = tokio::spawn(async move { service.start_once(wanted, &mut vmi, told).await }).await;
         started.unwrap_or_else(|error| Err(Status::internal(error.to_string()))).map(Response::new)
     }
 
@@ -353,47 +365,4 @@ fn guest_status(error: &GuestError) -> Status {
 fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     std::iter::once(error.to_string()).chain(causes.map(ToString::to_string)).collect::<Vec<_>>().join(": ")
-}
-
-fn failed(error: &StartError) -> rpc::Domain {
-    let words = match error {
-        StartError::Ended { words, .. } if !words.is_empty() => words.clone(),
-        other => chain(other),
-    };
-    let state = State::Ended(End::FailedToStart { words });
-    to_wire(&Domain { sequence: 1, state, agent_connected: false, resets: 0 })
-}
-
-/// A domain as it goes over the wire; sequences count from one there.
-fn to_wire(domain: &Domain) -> rpc::Domain {
-    let (state, reason, end) = match &domain.state {
-        State::Starting => (rpc::State::Starting, String::new(), rpc::End::Unspecified),
-        State::Running => (rpc::State::Running, String::new(), rpc::End::Unspecified),
-        State::Paused(Pause::ByUser) => (rpc::State::PausedByUser, String::new(), rpc::End::Unspecified),
-        State::Paused(Pause::IoError) => (rpc::State::PausedByIoError, String::new(), rpc::End::Unspecified),
-        State::Paused(Pause::ByQemu) => (rpc::State::PausedByQemu, String::new(), rpc::End::Unspecified),
-        State::Stopping => (rpc::State::Stopping, String::new(), rpc::End::Unspecified),
-        State::Ended(end) => (rpc::State::Ended, end.to_string(), end_to_wire(end)),
-    };
-    rpc::Domain {
-        sequence: domain.sequence + 1,
-        state: state.into(),
-        reason,
-        end: end.into(),
-        agent_connected: domain.agent_connected,
-        resets: domain.resets,
-    }
-}
-
-fn end_to_wire(end: &End) -> rpc::End {
-    match end {
-        End::PoweredOff => rpc::End::PoweredOff,
-        End::Rebooted => rpc::End::Rebooted,
-        End::Panicked => rpc::End::Panicked,
-        End::Killed => rpc::End::Killed,
-        End::KilledFromOutside => rpc::End::KilledFromOutside,
-        End::OutOfMemory => rpc::End::OutOfMemory,
-        End::Crashed { .. } => rpc::End::Crashed,
-        End::FailedToStart { .. } => rpc::End::FailedToStart,
-    }
 }

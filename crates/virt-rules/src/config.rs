@@ -142,8 +142,8 @@ impl ClusterConfig {
 
     /// Whether nodes without KVM may run guests, slowly.
     #[must_use]
-    pub fn use_emulation(&self) -> bool {
-        self.developer(|developer| developer.use_emulation).unwrap_or(false)
+    pub fn emulation(&self) -> Option<bool> {
+        self.developer(|developer| developer.use_emulation)
     }
 
     /// Labels that every launcher pod's node must have.

@@ -8,7 +8,7 @@ use super::has_built_in;
 use crate::body::Body;
 use crate::negotiate::{self, Discovery, Encoding};
 use crate::request::Query;
-use crate::server::Inner;
+use crate::server::{Check, Inner};
 use crate::status::Status;
 use crate::{discovery, openapi};
 
@@ -154,27 +154,34 @@ fn metrics(server: &Inner) -> Response<Body> {
 
 /// `/readyz`, `/readyz/ping`, `/readyz?verbose`
 fn health(server: &Inner, endpoint: &str, checks: &[&str], query: &Query) -> Result<Response<Body>, Status> {
-    let store = server.store.failure();
-    let all = [("ping", None), ("store", store), ("definitions", None)];
+    let check = |name: &str, answer| Check { name: name.to_owned(), answer };
+    let store = server.store.failure().map_or(Ok(None), |reason| Err(reason.to_string()));
+    let mut all = vec![check("ping", Ok(None)), check("store", store), check("definitions", Ok(None))];
+    // A part that is ill is no reason to end the process, which the other pages decide about.
+    if endpoint == "readyz" {
+        all.extend(server.readiness.get().into_iter().flat_map(|readiness| readiness()));
+    }
     if let [name] = checks {
-        let (_, problem) = all.iter().find(|(check, _)| check == name).ok_or_else(Status::not_served)?;
-        return Ok(match problem {
-            None => plain(StatusCode::OK, "ok".to_owned()),
-            Some(reason) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
+        let check = all.iter().find(|check| check.name == *name).ok_or_else(Status::not_served)?;
+        return Ok(match &check.answer {
+            Ok(_) => plain(StatusCode::OK, "ok".to_owned()),
+            Err(reason) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {reason}\n")),
         });
     }
     let excluded: Vec<&str> = query.all("exclude").collect();
     let mut lines = String::new();
     let mut failed = false;
-    for (name, problem) in all {
-        match problem {
-            _ if excluded.contains(&name) => lines.push_str(&format!("[+]{name} excluded: ok\n")),
-            None => lines.push_str(&format!("[+]{name} ok\n")),
-            Some(reason) => {
+    for Check { name, answer } in &all {
+        let line = match answer {
+            _ if excluded.contains(&name.as_str()) => format!("[+]{name} excluded: ok\n"),
+            Ok(None) => format!("[+]{name} ok\n"),
+            Ok(Some(note)) => format!("[+]{name} ok: {note}\n"),
+            Err(reason) => {
                 failed = true;
-                lines.push_str(&format!("[-]{name} failed: {reason}\n"));
+                format!("[-]{name} failed: {reason}\n")
             }
-        }
+        };
+        lines.push_str(&line);
     }
     if failed {
         return Ok(plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{lines}{endpoint} check failed\n")));

@@ -40,7 +40,7 @@ impl Served {
         let authority = Authority::open(folder.path(), Timestamp::from_second(THEN).unwrap()).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
-        let tls = acceptor(&authority, &authority.server(&[]).unwrap()).unwrap();
+        let tls = acceptor(&authority, &authority.server(&[], None).unwrap()).unwrap();
         let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
         Self { server, tls, roots, stop: watch::Sender::new(false) }
     }

@@ -45,11 +45,18 @@ pub(super) fn add(line: &mut Line, domain: &DomainSpec, accelerator: Accelerator
     line.option("-smp", format!("{total},sockets={sockets},cores={cores},threads={threads}"));
 }
 
-/// What a model means on this accelerator. Emulation cannot pass a host's CPU through; `max` is all that it can do.
+/// The host's own CPU. Emulation cannot pass it through; `max` is all that it can do.
+pub(crate) fn host_model(accelerator: Accelerator) -> &'static str {
+    match accelerator {
+        Accelerator::Kvm => "host",
+        Accelerator::Tcg => "max",
+    }
+}
+
+/// What a model means on this accelerator.
 fn model_name(line: &mut Line, model: Option<&str>, accelerator: Accelerator) -> String {
     match (model.unwrap_or("host-model"), accelerator) {
-        ("host-model" | "host-passthrough", Accelerator::Kvm) => "host".to_owned(),
-        ("host-model" | "host-passthrough", Accelerator::Tcg) => "max".to_owned(),
+        ("host-model" | "host-passthrough", _) => host_model(accelerator).to_owned(),
         (name, _) => {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if name.is_empty() || !name.chars().all(plain) {

@@ -7,12 +7,14 @@ use crate::accelerator::Accelerator;
 use crate::keyval::Keyval;
 use crate::resources::Resources;
 
+/// The machine of an instance that names none.
+pub(crate) const DEFAULT_MACHINE: &str = "q35";
 const TYPE: &str = "spec.domain.machine.type";
 /// Enough for a Linux guest's working set of translated code; QEMU's own choice is up to a gigabyte per guest.
 const TRANSLATION_CACHE_MIB: u32 = 64;
 
 pub(super) fn add(line: &mut Line, domain: &DomainSpec, resources: &Resources) {
-    let name = domain.machine.as_ref().and_then(|machine| machine.type_.as_deref()).unwrap_or("q35");
+    let name = domain.machine.as_ref().and_then(|machine| machine.type_.as_deref()).unwrap_or(DEFAULT_MACHINE);
     let family = ["q35", "pc-q35-", "pc", "pc-i440fx-"];
     let known = family.iter().any(|known| if known.ends_with('-') { name.starts_with(known) } else { name == *known });
     let Some(name) = line.text(TYPE, name) else { return };

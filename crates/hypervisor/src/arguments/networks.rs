@@ -28,7 +28,7 @@ pub(super) fn add(line: &mut Line, vmi: &VirtualMachineInstance, resources: &Res
                 continue;
             }
         };
-        backend(line, &path, index, attachment);
+        backend(line, &path, index, driver == "virtio-net-pci", attachment);
         let mut device = json!({
             "driver": driver,
             "id": format!("interface{index}"),
@@ -85,13 +85,18 @@ fn refuse_unsupported(line: &mut Line, path: &str, interface: &Interface) {
     }
 }
 
-fn backend(line: &mut Line, path: &str, index: usize, attachment: &Attachment) {
+fn backend(line: &mut Line, path: &str, index: usize, is_virtio: bool, attachment: &Attachment) {
     let id = format!("net{index}");
     match attachment {
-        Attachment::Tap { device } => {
+        Attachment::Tap { device, vhost } => {
             let Some(device) = line.text(path, device) else { return };
-            let tap = Keyval::of("tap").set("id", id).set("ifname", device);
-            line.keyval("-netdev", tap.set("script", "no").set("downscript", "no"));
+            let mut tap =
+                Keyval::of("tap").set("id", id).set("ifname", device).set("script", "no").set("downscript", "no");
+            // A kernel that turns out not to carry them is no reason not to start: QEMU does so itself then.
+            if *vhost && is_virtio {
+                tap = tap.set("vhost", "on");
+            }
+            line.keyval("-netdev", tap);
         }
         Attachment::User { forwards } => {
             let mut user = Keyval::of("user").set("id", id);

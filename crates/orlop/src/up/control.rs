@@ -1,37 +1,19 @@
 //! How other commands ask `orlop up` how it is: a socket in its folder, for its owner alone.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::Context as _;
-use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 
+use super::report::Report;
 use crate::socket::Folder;
 
 /// The socket's name.
 const SOCKET: &str = "up.sock";
 /// The longest answer: some lines per part.
 const LONGEST: u64 = 1 << 20;
-
-/// How everything is.
-#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Report {
-    /// The process.
-    pub(crate) pid: u32,
-    /// Where the API is.
-    pub(crate) server: String,
-    /// What is wrong with each part; nothing if it is well.
-    pub(crate) parts: BTreeMap<String, Option<String>>,
-    /// Facts about the machine, in the order of their names.
-    pub(crate) facts: BTreeMap<String, String>,
-}
-
-/// Makes a report.
-pub(crate) type Reporter = Arc<dyn Fn() -> Report + Send + Sync>;
 
 fn open(data: &Path) -> anyhow::Result<Folder> {
     Folder::open(data).with_context(|| format!("open {}", data.display()))
@@ -48,11 +30,11 @@ pub(crate) fn listen(data: &Path) -> anyhow::Result<UnixListener> {
 }
 
 /// Answers for ever.
-pub(crate) async fn serve(listener: UnixListener, report: Reporter) {
+pub(crate) async fn serve(listener: UnixListener, report: impl Fn() -> Report) {
     while let Ok((mut stream, _)) = listener.accept().await {
-        let report = report.clone();
+        let report = report();
         tokio::spawn(async move {
-            if let Ok(text) = serde_json::to_vec(&report()) {
+            if let Ok(text) = serde_json::to_vec(&report) {
                 // Whoever asked may have gone.
                 let _ = stream.write_all(&text).await;
             }
@@ -73,6 +55,8 @@ pub(crate) async fn ask(data: &Path) -> anyhow::Result<Report> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[tokio::test]
@@ -82,7 +66,7 @@ mod tests {
         std::fs::create_dir(&deep).unwrap();
         let parts = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), Some("ill".to_owned()))]);
         let expected = Report { pid: 7, parts: parts.clone(), ..Report::default() };
-        let reporter: Reporter = Arc::new(move || Report { pid: 7, parts: parts.clone(), ..Report::default() });
+        let reporter = move || Report { pid: 7, parts: parts.clone(), ..Report::default() };
         tokio::spawn(serve(listen(&deep).unwrap(), reporter));
         assert_eq!(ask(&deep).await.unwrap(), expected);
         assert_eq!(std::fs::metadata(deep.join(SOCKET)).unwrap().permissions().mode() & 0o777, 0o600);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use hypervisor::accelerator::{self, Accelerator};
+use hypervisor::accelerator::{self, Choice, Finding, Probe};
 use manager::context::Started;
 use manager::descriptor::Descriptor;
 use network::cni::{self, Cni};
@@ -16,12 +16,14 @@ use node::provisioner::Provisioner;
 use node::runtime::{Places, Runtime};
 use storage::images::Images;
 use storage::pull::{Limits, Registries};
+use tokio::sync::watch;
 use virt_handler::Handler;
 use virt_handler::hollow::HollowHandlers;
 
 use super::parts::Parts;
-use super::{HANDLER, MACHINE_IMAGE, places, preflight};
-use crate::{hollow, programs, workbench};
+use super::report::Less;
+use super::{HANDLER, MACHINE_IMAGE, places, preflight, program, vhost};
+use crate::{hollow, workbench};
 
 /// Where the program is inside launchers.
 const PROGRAM: &str = "/usr/bin/orlop";
@@ -41,6 +43,9 @@ pub(crate) struct Arguments {
     /// The QEMU to run.
     #[arg(long, default_value = "qemu-system-x86_64", env = "ORLOP_QEMU")]
     pub(super) qemu: PathBuf,
+    /// What runs guests: auto (KVM where it works, else emulation), kvm or tcg (emulation).
+    #[arg(long, default_value_t = Choice::Auto, env = "ORLOP_ACCELERATOR")]
+    accelerator: Choice,
     /// A registry that is spoken to without TLS: HOST or HOST:PORT.
     #[arg(long = "insecure-registry", value_name = "HOST", env = "ORLOP_INSECURE_REGISTRY", value_delimiter = ',')]
     insecure_registries: Vec<String>,
@@ -74,10 +79,17 @@ impl NetworkArguments {
     /// The network that they describe, in the folder of `orlop up`.
     fn cni(self, data: &Path) -> anyhow::Result<Cni> {
         let Self { bridge, pod_cidr: subnet4, pod_cidr6: Subnet6(subnet6) } = self;
+        let subnet6 = subnet6.filter(|_| has_ipv6());
         let network = cni::Network { bridge, subnet4, subnet6, mtu: None };
         let settings = cni::Settings { network, plugins: preflight::plugins(), state: places::network(data) };
         Cni::new(settings).context("prepare the pods' network")
     }
+}
+
+/// Whether links of this machine get IPv6 addresses.
+fn has_ipv6() -> bool {
+    let off = std::fs::read_to_string("/proc/sys/net/ipv6/conf/default/disable_ipv6");
+    off.is_ok_and(|off| off.trim() == "0")
 }
 
 fn subnet<A: std::str::FromStr>(text: &str) -> Result<(A, u8), String> {
@@ -92,7 +104,7 @@ fn optional_subnet(text: &str) -> Result<Subnet6, String> {
 
 /// The OCI runtime of this machine, with the pods of this folder.
 pub(crate) async fn runtime(data: &Path) -> anyhow::Result<Runtime> {
-    let program = std::env::current_exe().context("find this program")?;
+    let program = program::install(data)?;
     let places = Places { state: places::shims(data), program };
     Runtime::find(places, &["runc", "crun"]).await.context("find an OCI runtime that works")
 }
@@ -103,44 +115,51 @@ pub(crate) struct Found {
     data: PathBuf,
     program: PathBuf,
     qemu: PathBuf,
-    accelerator: Accelerator,
+    accelerator: Choice,
+    /// What guests run with, now and whenever virt-handler finds out anew.
+    findings: watch::Sender<Option<Finding>>,
     runtime: Runtime,
     network: Cni,
     images: Images,
     registries: Registries,
     resolv_conf: PathBuf,
+    /// Pods should have IPv6 addresses, and cannot.
+    lacks_ipv6: bool,
 }
 
 impl Arguments {
     /// Tries what is there.
     pub(super) async fn find(self, data: &Path) -> anyhow::Result<Found> {
-        let Self { node_name, qemu, insecure_registries, resolv_conf, network } = self;
-        let Some(qemu) = programs::find(&qemu) else { bail!("{} is not there", qemu.display()) };
+        let Self { node_name, qemu, accelerator, insecure_registries, resolv_conf, network } = self;
+        let Some(qemu) = hypervisor::programs::qemu(&qemu) else { bail!("{} is not there", qemu.display()) };
         let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
         for folder in [places::shims(data), places::kubelet(data), places::handler(data)] {
             std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         }
         node::agent::share_pods(&places::kubelet(data)).context("share the mounts of pods")?;
+        let lacks_ipv6 = network.pod_cidr6.0.is_some() && !has_ipv6();
         let network = network.cni(data)?;
         let hint = "prepare the pods' network (--bridge, --pod-cidr, --pod-cidr6)";
         let prepared = async { network.prepare().await.context(hint) };
-        let program = std::env::current_exe().context("find this program")?;
+        let program = program::install(data)?;
         // Where virt-handler finds the answer, too.
-        let memory = places::handler(data);
-        let probed = accelerator::probe(Some(&program), &qemu, &memory);
-        let probed = async { probed.await.context("find out what runs guests here") };
-        let (accelerator, runtime, ()) = tokio::try_join!(probed, runtime(data), prepared)?;
+        let probe = Probe::new(Some(&program), &qemu, &places::handler(data));
+        let probed = async { accelerator::find(accelerator, &probe).await.context("find out what runs guests here") };
+        let (finding, runtime, ()) = tokio::try_join!(probed, runtime(data), prepared)?;
+        vhost::load();
         Ok(Found {
             name: node_name.unwrap_or_else(host),
             data: data.to_owned(),
             program,
             qemu,
             accelerator,
+            findings: watch::Sender::new(Some(finding)),
             runtime,
             network,
             images: Images::open(&places::images(data), Limits::default()).context("open the images")?,
             registries: workbench::registries(&insecure_registries)?,
             resolv_conf,
+            lacks_ipv6,
         })
     }
 }
@@ -165,7 +184,9 @@ const NODE: &[Descriptor<Settings>] = &[
 const VIRT_HANDLER: &[Descriptor<virt_handler::Settings>] =
     &[Descriptor::new("virt-handler", &[], |context, settings| {
         let handler = Handler::new(context, settings.clone());
-        Ok(Started::until_stopped(context, async move { handler.run().await }))
+        let asked = handler.clone();
+        let health = move || asked.trouble().map_or(Ok(()), Err);
+        Ok(Started::until_stopped(context, async move { handler.run().await }).health(health))
     })];
 
 impl Found {
@@ -174,17 +195,26 @@ impl Found {
         self.network.gateways()
     }
 
-    /// Whether guests are emulated.
-    pub(super) fn is_emulated(&self) -> bool {
-        self.accelerator == Accelerator::Tcg
+    /// What guests run with, now and after every change.
+    pub(super) fn findings(&self) -> watch::Receiver<Option<Finding>> {
+        self.findings.subscribe()
+    }
+
+    /// What pods do without, as long as this process runs.
+    pub(super) fn less(&self) -> Vec<Less> {
+        let ipv6 = || Less {
+            what: "no IPv6".to_owned(),
+            why: "pods and guests have IPv4 addresses alone: IPv6 is off on this machine".to_owned(),
+            remedy: "`sysctl net.ipv6.conf.default.disable_ipv6=0` and start again, or say `--pod-cidr6 none`"
+                .to_owned(),
+        };
+        self.lacks_ipv6.then(ipv6).into_iter().collect()
     }
 
     /// What `orlop status` tells of the machine.
     pub(super) fn facts(&self) -> BTreeMap<String, String> {
-        let accelerator = if self.is_emulated() { "none: KVM does not work, guests are emulated" } else { "KVM" };
         BTreeMap::from([
             ("node".to_owned(), self.name.clone()),
-            ("accelerator".to_owned(), accelerator.to_owned()),
             ("runtime".to_owned(), format!("{} {}", self.runtime.name(), self.runtime.version())),
             ("data".to_owned(), self.data.display().to_string()),
         ])
@@ -192,7 +222,20 @@ impl Found {
 
     /// Starts the node's parts.
     pub(super) fn start(self, parts: &mut Parts, api_port: u16) {
-        let Self { name, data, program, qemu, runtime, network, images, registries, resolv_conf, .. } = self;
+        let Self {
+            name,
+            data,
+            program,
+            qemu,
+            accelerator,
+            findings,
+            runtime,
+            network,
+            images,
+            registries,
+            resolv_conf,
+            lacks_ipv6: _,
+        } = self;
         let addresses = network.gateways();
         let api_server = addresses.first().map(|gateway| SocketAddr::new(*gateway, api_port));
         let agent = node::agent::Settings {
@@ -217,6 +260,8 @@ impl Found {
         parts.start("node", &format!("system:node:{name}"), NODE, Settings { agent, volumes: places::volumes(&data) });
         let mut handler = virt_handler::Settings::of(&name, places::kubelet(&data), places::handler(&data), program);
         handler.qemu = qemu;
+        handler.accelerator = accelerator;
+        handler.findings = findings;
         parts.start("virt-handler", HANDLER, VIRT_HANDLER, handler);
     }
 }

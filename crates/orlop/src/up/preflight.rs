@@ -2,11 +2,9 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::programs::find;
-
-/// As QEMU is usually called.
-const QEMU: &str = "qemu-system-x86_64";
+use hypervisor::programs::{self, QEMU, find};
 
 /// One thing that is needed.
 struct Need {
@@ -43,7 +41,26 @@ pub(crate) fn plugins() -> Vec<PathBuf> {
 /// What is missing, on one screen; none if nothing is.
 pub(crate) fn missing(qemu: &Path) -> Option<String> {
     let root = rustix::process::geteuid().is_root();
-    tell(root, |name| find(Path::new(name)).is_some() || (name == QEMU && find(qemu).is_some()))
+    let there = |name: &str| match name {
+        QEMU => programs::qemu(qemu).is_some(),
+        name => find(Path::new(name)).is_some(),
+    };
+    tell(root, there).or_else(|| nft().map(|words| nft_trouble(&words)))
+}
+
+/// What nft answers when it is asked for something that it always has; none if that works.
+fn nft() -> Option<String> {
+    let output = Command::new(find(Path::new("nft"))?).args(["list", "tables"]).stdin(Stdio::null()).output().ok()?;
+    (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+fn nft_trouble(words: &str) -> String {
+    format!(
+        "this machine is not ready:\n\
+         \x20 nft            connects the guests, and does not work here: {words}\n\
+         the kernel may only need its module:\n\
+         \x20 sudo modprobe nf_tables"
+    )
 }
 
 fn tell(root: bool, there: impl Fn(&str) -> bool) -> Option<String> {

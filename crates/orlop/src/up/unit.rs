@@ -16,6 +16,8 @@ pub(crate) fn unit(program: &Path, arguments: &[String], data: &Path) -> String 
          After=network-online.target\n\
          \n\
          [Service]\n\
+         # Up is when VMs can be started; `systemctl status` shows how it is.\n\
+         Type=notify\n\
          ExecStart={start}\n\
          Restart=always\n\
          RestartSec=1\n\
@@ -51,7 +53,7 @@ mod tests {
         let arguments = ["up", "--data-dir", "/srv/my data"].map(str::to_owned);
         let unit = unit(Path::new("/usr/bin/orlop"), &arguments, Path::new("/srv/my data"));
         assert!(unit.contains("ExecStart=/usr/bin/orlop up --data-dir \"/srv/my data\"\n"), "{unit}");
-        assert!(unit.contains("KillMode=process\n"));
+        assert!(unit.contains("KillMode=process\n") && unit.contains("Type=notify\n"));
         // Only the machine's own end stops them.
         assert!(unit.contains("is-system-running"), "{unit}");
         assert!(unit.contains(" -- /usr/bin/orlop down --data-dir \"/srv/my data\"\n"), "{unit}");

@@ -14,6 +14,8 @@ use virt_launcher::server::Attach;
 
 /// Where the pod's name servers are told.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// The kernel carries packets of guests that have it.
+const VHOST_NET: &str = "/dev/vhost-net";
 
 /// What came, and what is served of it.
 #[derive(Default)]
@@ -57,12 +59,14 @@ fn attach(
     vmi: &mut VirtualMachineInstance,
     attached: &[AttachedInterface],
 ) -> Result<BTreeMap<String, Attachment>, String> {
+    // A pod has the device only if it asked for it.
+    let vhost = std::fs::File::options().read(true).write(true).open(VHOST_NET).is_ok();
     let mut taps = BTreeMap::new();
     for interface in vmi.spec.domain.devices.interfaces.iter_mut().flatten() {
         let found = attached.iter().find(|one| one.name == interface.name);
         let found = found.ok_or_else(|| format!("interface {:?} was not set up", interface.name))?;
         interface.mac_address = Some(found.mac.to_string());
-        taps.insert(interface.name.clone(), Attachment::Tap { device: found.tap.clone() });
+        taps.insert(interface.name.clone(), Attachment::Tap { device: found.tap.clone(), vhost });
     }
     Ok(taps)
 }

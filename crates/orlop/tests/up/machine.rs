@@ -35,6 +35,8 @@ pub(crate) struct Machine {
     flags: Vec<String>,
     /// A file with the id of this boot, if it is not the machine's own.
     boot_id: Option<PathBuf>,
+    /// What a shell does before it becomes `orlop up`, among mounts that others do not see.
+    enter: Option<String>,
     pub(crate) runtime: Runtime,
     client: Option<Client>,
 }
@@ -49,9 +51,23 @@ impl Machine {
     pub(crate) fn with(flags: &[&str]) -> Result<Self> {
         // A long path, as no socket can have it.
         let folder = tempfile::Builder::new().prefix("orlop-up-in-a-folder-with-a-long-name-").tempdir()?;
+        Self::made(folder, None, flags)
+    }
+
+    /// Starts one on another kind of machine: a shell makes it so, among mounts that others do not see.
+    pub(crate) fn on(enter: &str, flags: &[&str]) -> Result<Self> {
+        Self::made(tempfile::tempdir()?, Some(enter.to_owned()), flags)
+    }
+
+    /// Starts one whose folder is below another.
+    pub(crate) fn within(place: &Path) -> Result<Self> {
+        Self::made(tempfile::tempdir_in(place)?, None, &[])
+    }
+
+    fn made(folder: TempDir, enter: Option<String>, flags: &[&str]) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut machine = Self { folder, process: None, flags, boot_id: None, runtime, client: None };
+        let mut machine = Self { folder, process: None, flags, boot_id: None, enter, runtime, client: None };
         machine.start()?;
         Ok(machine)
     }
@@ -81,7 +97,8 @@ impl Machine {
             .arg("up")
             .arg("--data-dir")
             .arg(self.data())
-            .args(["--listen", "127.0.0.1:0", "--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24"])
+            .args(["--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24"])
+            .env("ORLOP_LISTEN", "127.0.0.1:0")
             .args(["--pod-cidr6", "fd99::/64", "--node-name", "here"])
             .args(&self.flags)
             .stdin(Stdio::null())
@@ -108,6 +125,11 @@ impl Machine {
     /// The program, in this boot of the machine: the kernel tells boots apart by an id.
     fn up_command(&self) -> Command {
         let program = env!("CARGO_BIN_EXE_orlop");
+        if let Some(enter) = &self.enter {
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "bash", "-c", &format!("{enter} exec \"$@\""), "bash", program]);
+            return command;
+        }
         let Some(boot_id) = &self.boot_id else { return Command::new(program) };
         let mut command = Command::new("unshare");
         let enter = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$@\"";
@@ -293,6 +315,23 @@ impl Machine {
         };
         let found = self.wait(name, &format!("{phase:?}"), reached)?;
         found.context("the instance is gone")
+    }
+
+    /// Looks again and again until there is what is looked for.
+    pub(crate) fn until_some<T>(&self, what: &str, look: impl Fn() -> Option<T>) -> Result<T> {
+        let mut found = None;
+        testkit::waiting::until(what, || {
+            found = look();
+            found.is_some()
+        });
+        found.with_context(|| format!("there is no {what}"))
+    }
+
+    /// Changes the node.
+    pub(crate) fn patch_node(&self, patch: &Value) -> Result<()> {
+        let nodes: Api<Node> = Api::all(self.client());
+        self.runtime.block_on(nodes.patch("here", &PatchParams::default(), &Patch::Merge(patch)))?;
+        Ok(())
     }
 
     /// Waits until a VM tells this status.

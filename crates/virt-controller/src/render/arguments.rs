@@ -47,7 +47,7 @@ pub(super) fn arguments(input: &Input<'_>, mounts: &Mounts) -> Vec<String> {
     if let Some(path) = architecture.ovmf_path {
         flag("ovmf-path", path.to_owned());
     }
-    if input.config.use_emulation() {
+    if input.is_emulated() {
         arguments.push("--use-emulation".to_owned());
     }
     if logs_console(input) {

@@ -14,7 +14,8 @@ pub(super) fn devices(input: &Input<'_>) -> BTreeMap<String, i64> {
     let domain = &input.vmi.spec.domain;
     let devices = &domain.devices;
     let interfaces = || devices.interfaces.iter().flatten();
-    let emulated = input.config.use_emulation();
+    let emulated = input.is_emulated();
+    let vhost_net = !emulated && input.launcher.nodes.vhost_net;
     let security = domain.launch_security.as_ref();
     let reservations = devices.disks.iter().flatten().filter_map(|disk| disk.lun.as_ref());
     let mut wanted = BTreeMap::new();
@@ -22,7 +23,7 @@ pub(super) fn devices(input: &Input<'_>) -> BTreeMap<String, i64> {
         ("kvm", !emulated),
         ("tun", devices.autoattach_pod_interface != Some(false) || interfaces().any(has_tap)),
         // Emulated guests are slow anyway, and their nodes may lack the device as they lack KVM.
-        ("vhost-net", !emulated && interfaces().any(|interface| has_tap(interface) && is_virtio(interface))),
+        ("vhost-net", vhost_net && interfaces().any(|interface| has_tap(interface) && is_virtio(interface))),
         ("vhost-vsock", devices.autoattach_vsock == Some(true)),
         ("sev", security.is_some_and(|security| security.sev.is_some() || security.snp.is_some())),
         ("tdx", security.is_some_and(|security| security.tdx.is_some())),
@@ -51,6 +52,7 @@ fn is_virtio(interface: &Interface) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Nodes;
     use super::super::testing::{Bench, vmi};
     use super::*;
     use serde_json::{Value, json};
@@ -80,6 +82,23 @@ mod tests {
     fn emulation_does_without_the_kernel() {
         let bench = Bench::configured(&json!({ "developerConfiguration": { "useEmulation": true } }));
         assert_eq!(names(&bench, &json!({ "interfaces": [{ "name": "a", "bridge": {} }] })), "tun=1");
+    }
+
+    #[test]
+    fn what_the_nodes_lack_is_not_asked_for_unless_a_person_does() {
+        let interfaces = json!({ "interfaces": [{ "name": "a", "masquerade": {} }] });
+        let asked = |nodes: Nodes, configuration: &Value| {
+            let mut bench = Bench::configured(configuration);
+            bench.launcher.nodes = nodes;
+            names(&bench, &interfaces)
+        };
+        let nothing = Nodes { kvm: false, vhost_net: false };
+        assert_eq!(asked(nothing, &json!({})), "tun=1");
+        assert_eq!(asked(Nodes { kvm: true, ..nothing }, &json!({})), "kvm=1 tun=1");
+        assert_eq!(asked(Nodes { kvm: false, vhost_net: true }, &json!({})), "tun=1");
+        let emulate = |holds: bool| json!({ "developerConfiguration": { "useEmulation": holds } });
+        assert_eq!(asked(Nodes::default(), &emulate(true)), "tun=1");
+        assert_eq!(asked(nothing, &emulate(false)), "kvm=1 tun=1");
     }
 
     #[test]

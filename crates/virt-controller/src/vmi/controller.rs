@@ -19,7 +19,7 @@ use manager::expectations::Expectations;
 use manager::queue::Queue;
 use manager::worker::{Next, found, work};
 use manager::writing::OwnWrites;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 
 use super::volumes::Known;
@@ -46,7 +46,7 @@ pub struct VmiController {
     quotas: Cache<ResourceQuota>,
     data_volumes: DataVolumes,
     configuration: Configuration,
-    launcher: Arc<Launcher>,
+    launcher: watch::Receiver<Launcher>,
     image_volumes: Arc<OnceCell<bool>>,
     queue: Queue<Key>,
     memory: Arc<Mutex<Memory>>,
@@ -69,7 +69,7 @@ impl VmiController {
     #[must_use]
     pub(crate) fn new(
         context: &Context,
-        launcher: Launcher,
+        launcher: watch::Receiver<Launcher>,
         image_volumes: Option<bool>,
         data_volumes: DataVolumes,
     ) -> Self {
@@ -84,7 +84,7 @@ impl VmiController {
             quotas: caches.of(&[("namespace", namespace_of)]),
             data_volumes,
             configuration: Configuration::new(context),
-            launcher: Arc::new(launcher),
+            launcher,
             image_volumes: Arc::new(OnceCell::new_with(image_volumes)),
             queue: context.queue(NAME),
             memory: Arc::default(),
@@ -180,12 +180,25 @@ impl VmiController {
         }
     }
 
-    /// What was refused may be allowed now.
+    /// What was refused may be allowed now, and a pod that no node has taken may have to be another.
     async fn feed_configuration(&self) {
         let mut changes = self.configuration.subscribe();
+        let mut launcher = self.launcher.clone();
         loop {
-            changes.changed().await;
-            for vmi in self.vmis.all().iter().filter(|vmi| self.pods_of(vmi).is_empty() && !vmi.is_final()) {
+            let other_launcher = async {
+                if launcher.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = changes.changed() => {}
+                () = other_launcher => {}
+            }
+            let waits = |vmi: &VirtualMachineInstance| {
+                !vmi.is_final() && self.pods_of(vmi).iter().all(|pod| super::pods::node(pod).is_empty())
+            };
+            for vmi in self.vmis.all().iter().filter(|vmi| waits(vmi)) {
                 self.queue.add(Key::of(&**vmi));
             }
         }
@@ -244,6 +257,7 @@ impl VmiController {
             late_binding: classes.iter().filter(|class| binds_late(class)).filter_map(|class| name_of(class)).collect(),
             default_class: classes.iter().find(|class| is_default(class)).and_then(|class| name_of(class)),
         };
+        let launcher = self.launcher.borrow();
         let failure = self.memory().failures.get(key).cloned();
         let wants_cid = vmi.spec.domain.devices.autoattach_vsock == Some(true);
         let taken_cids = if wants_cid { self.taken_cids() } else { BTreeSet::new() };
@@ -254,7 +268,7 @@ impl VmiController {
             volumes: known,
             namespace: self.namespace(&key.namespace),
             config: &config,
-            launcher: &self.launcher,
+            launcher: &launcher,
             image_volumes,
             failure: failure.as_deref(),
             taken_cids: &taken_cids,

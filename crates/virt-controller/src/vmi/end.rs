@@ -9,7 +9,7 @@ impl Making<'_> {
     /// Somebody asked for its end. Deleting the pod lets its launcher shut the guest down.
     pub(super) fn end(&mut self) {
         let live = self.seen.pods.iter().filter(|pod| !pods::is_terminating(pod));
-        self.plan.delete.extend(live.map(|pod| Deletion { target: pods::target(pod), grace: None }));
+        self.plan.delete.extend(live.map(|pod| Deletion { target: pods::target(pod), grace: None, version: None }));
         if !self.seen.pods.is_empty() {
             return;
         }

@@ -1,3 +1,5 @@
+mod replacing;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -297,7 +299,11 @@ fn an_instance_goes_after_its_pods() {
     let plan = live.decide();
     assert_eq!(
         plan.delete,
-        [Deletion { target: Target { name: "virt-launcher-v".to_owned(), uid: "p".to_owned() }, grace: None }]
+        [Deletion {
+            target: Target { name: "virt-launcher-v".to_owned(), uid: "p".to_owned() },
+            grace: None,
+            version: None
+        }]
     );
     assert!(has_finalizer(&live.then(&plan)));
     let going = Bench::new("Running", &deleted).pod(&deleted);

@@ -116,6 +116,8 @@ fn how_a_guest_ended_says_what_its_instance_has_become() {
         (End::OutOfMemory, Phase::Failed),
         (End::Crashed, Phase::Failed),
         (End::FailedToStart, Phase::Failed),
+        (End::InternalError, Phase::Failed),
+        (End::KvmFailed, Phase::Failed),
         (End::Unspecified, Phase::Failed),
     ] {
         assert_eq!(plain(&scheduled, ended(end)), enter(phase.clone()), "{end:?}");
@@ -178,7 +180,7 @@ fn what_is_gone_is_shut_down_as_its_record_says() {
 }
 
 fn any_state() -> impl Strategy<Value = State> {
-    (0..=8_i32).prop_map(|number| State::try_from(number).unwrap())
+    (0..=10_i32).prop_map(|number| State::try_from(number).unwrap())
 }
 
 fn any_launcher() -> impl Strategy<Value = Launcher> {

@@ -8,7 +8,7 @@ use kube::Resource as _;
 use manager::events::Kind;
 use tokio::time::timeout;
 use tonic::Code;
-use virt_launcher::rpc::SyncRequest;
+use virt_launcher::rpc::{Accelerator, SyncRequest};
 
 use super::{Inner, Work};
 use crate::chain;
@@ -71,7 +71,8 @@ impl Inner {
             ..vmi.clone()
         };
         let instance = serde_json::to_vec(&whole).map_err(|error| lasting(error.to_string()))?;
-        match timeout(START, client.sync(SyncRequest { instance })).await {
+        let request = SyncRequest { instance, accelerator: self.accelerator().into() };
+        match timeout(START, client.sync(request)).await {
             Ok(Ok(domain)) => {
                 self.launchers.heard(&work.uid, domain.into_inner());
                 Ok(())
@@ -81,6 +82,15 @@ impl Inner {
                 Err(Failure { message: status.message().to_owned(), is_final })
             }
             Err(_) => Err(passing("the launcher did not start the guest in time")),
+        }
+    }
+
+    /// What runs guests here, for the launcher to know; it finds out itself what is not known yet.
+    fn accelerator(&self) -> Accelerator {
+        match self.found.borrow().offer() {
+            Some(offer) if offer.is_emulated => Accelerator::Tcg,
+            Some(_) => Accelerator::Kvm,
+            None => Accelerator::Unspecified,
         }
     }
 

@@ -32,7 +32,8 @@ impl Inner {
             Ok(written) => {
                 let version = written.metadata.resource_version.as_deref();
                 self.writes(|writes| writes.note(work.uid.clone(), version));
-                self.tell(vmi, &next);
+                let domain = self.launchers.view(&work.uid).and_then(|view| view.domain);
+                self.tell(vmi, &next, domain.map(|domain| domain.reason).unwrap_or_default().as_str());
                 Ok(None)
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -53,32 +54,38 @@ impl Inner {
             return None;
         }
         let View { domain, guest, .. } = self.launchers.view(&work.uid).unwrap_or_default();
-        let offer = self.offer.get();
+        let offer = self.found.borrow().offer();
         let wanted = vmi.spec.domain.machine.as_ref().and_then(|machine| machine.type_.as_deref());
-        let machine = offer.and_then(|offer| node::machine(offer, wanted));
+        let machine = offer.as_deref().and_then(|offer| node::machine(offer, wanted));
         let facts = Facts {
             domain: domain.as_ref(),
             guest: guest.as_ref(),
             links: links.as_deref(),
             failure: failure.as_ref(),
             machine,
-            is_emulated: offer.is_some_and(|offer| offer.is_emulated),
+            is_emulated: offer.as_deref().is_some_and(|offer| offer.is_emulated),
         };
         Some(status::next(vmi, phase, &facts, (self.now)()))
     }
 
     /// What people should read of a new phase.
-    fn tell(&self, old: &VirtualMachineInstance, new: &VirtualMachineInstance) {
+    fn tell(&self, old: &VirtualMachineInstance, new: &VirtualMachineInstance, why: &str) {
         if old.phase() == new.phase() {
             return;
         }
         tracing::info!(phase = %new.phase(), "the phase of the instance changed");
         let (kind, reason, message) = match new.phase() {
-            Phase::Running => (Kind::Normal, "Started", "VirtualMachineInstance started."),
-            Phase::Succeeded => (Kind::Normal, "Stopped", "The VirtualMachineInstance was shut down."),
-            Phase::Failed => (Kind::Warning, "Stopped", "The VirtualMachineInstance crashed."),
+            Phase::Running => (Kind::Normal, "Started", "VirtualMachineInstance started.".to_owned()),
+            Phase::Succeeded => (Kind::Normal, "Stopped", "The VirtualMachineInstance was shut down.".to_owned()),
+            Phase::Failed => (Kind::Warning, "Stopped", crashed(why)),
             _ => return,
         };
         self.recorder.record(new, kind, reason, message);
     }
+}
+
+/// KubeVirt's words, which others look for, and the reason, which helps.
+fn crashed(why: &str) -> String {
+    let words = "The VirtualMachineInstance crashed";
+    if why.is_empty() { format!("{words}.") } else { format!("{words}: {why}.") }
 }

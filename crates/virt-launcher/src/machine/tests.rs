@@ -69,6 +69,26 @@ fn a_paused_guest_runs_on_to_power_off() {
 }
 
 #[test]
+fn a_guest_that_qemu_gave_up_is_ended_and_its_cause_is_told() {
+    for kvm_is_suspect in [true, false] {
+        let mut machine = running();
+        let actions = machine.told(Told::InternalError { kvm_is_suspect });
+        assert_eq!(actions, [Action::Publish, Action::Kill]);
+        machine.exited(&Exit {
+            code: None,
+            signal: Some(9),
+            words: "KVM internal error. Suberror: 1".into(),
+            ..exit()
+        });
+        let State::Ended(end) = &machine.domain().state else { panic!("{:?}", machine.domain()) };
+        assert!(!end.is_success());
+        let text = end.to_string();
+        assert!(text.contains("(KVM internal error. Suberror: 1)"), "{text}");
+        assert_eq!(text.contains("--accelerator tcg"), kvm_is_suspect, "{text}");
+    }
+}
+
+#[test]
 fn no_grace_is_a_kill() {
     let mut machine = running();
     let actions = machine.request(&Request::Shutdown { grace: Duration::ZERO }, Instant::now()).unwrap();

@@ -15,7 +15,7 @@ fn without_a_kubevirt_everything_has_its_default() {
     let config = ClusterConfig::new(None);
     assert_eq!((config.cpu_allocation_ratio(), config.memory_overcommit()), (10, 100));
     assert_eq!((config.cpu_model(), config.cpu_request(), config.overhead_ratio()), (None, None, None));
-    assert!(!config.use_emulation() && config.logs_serial_console() && config.permit_bridge_on_pod_network());
+    assert!(config.emulation().is_none() && config.logs_serial_console() && config.permit_bridge_on_pod_network());
     assert_eq!(config.default_interface(), DefaultInterface::Bridge);
     assert_eq!(config.eviction_strategy(), EvictionStrategy::None);
     assert_eq!(config.rollout_strategy(), VMRolloutStrategy::LiveUpdate);
@@ -48,7 +48,7 @@ fn what_the_cr_says_holds() {
     }));
     assert_eq!((config.cpu_model(), config.cpu_request()), (Some("Nehalem"), Some(Amount::milli(250))));
     assert_eq!((config.cpu_allocation_ratio(), config.memory_overcommit()), (2, 150));
-    assert!(config.use_emulation() && !config.logs_serial_console());
+    assert!(config.emulation() == Some(true) && !config.logs_serial_console());
     assert_eq!(config.default_interface(), DefaultInterface::Masquerade);
     assert_eq!(config.obsolete_cpu_models(), BTreeSet::from(["Nehalem"]));
     assert_eq!(config.seccomp().unwrap().localhost_profile.as_deref(), Some("a.json"));

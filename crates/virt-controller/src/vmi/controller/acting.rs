@@ -9,7 +9,7 @@ use kube::{Api, ResourceExt as _};
 use manager::cache::{Key, controller_of};
 use manager::events::Kind;
 use manager::worker::Next;
-use manager::writing::{delete, is_namespace_terminating, log_created, unless_gone};
+use manager::writing::{delete, delete_as_seen, is_namespace_terminating, log_created, unless_gone};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -104,14 +104,22 @@ impl VmiController {
         key: &Key,
         vmi: &VirtualMachineInstance,
         api: &Api<Pod>,
-        Deletion { target: Target { name, uid }, grace }: &Deletion,
+        Deletion { target: Target { name, uid }, grace, version }: &Deletion,
     ) -> Result<(), kube::Error> {
         self.memory().expectations.expect(key.clone(), 0, [uid.clone()], Instant::now());
-        let done = delete(api, name, Some(uid), *grace).await;
+        let done = match version {
+            Some(version) => delete_as_seen(api, name, uid, version).await,
+            None => delete(api, name, Some(uid), *grace).await,
+        };
         match &done {
             Ok(()) => {
                 let message = format!("Deleted virtual machine pod {name}");
                 self.recorder.record(vmi, Kind::Normal, "SuccessfulDelete", message);
+            }
+            // A node has taken it meanwhile, or it has changed otherwise: the cache will tell.
+            Err(kube::Error::Api(status)) if version.is_some() && status.code == 409 => {
+                self.memory().expectations.deleted(key, uid);
+                return Ok(());
             }
             Err(error) => {
                 self.memory().expectations.deleted(key, uid);

@@ -1,0 +1,145 @@
+//! How everything is: what `orlop status`, `/readyz?verbose` and systemd tell.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use apiserver::Check;
+use hypervisor::accelerator::Finding;
+use manager::serving::Pages;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::vhost;
+
+/// How everything is at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// The process.
+    pub(crate) pid: u32,
+    /// Where the API is.
+    pub(crate) server: String,
+    /// What is wrong with each part; nothing if it is well. Until it is mended, VMs may not run.
+    pub(crate) parts: BTreeMap<String, Option<String>>,
+    /// What works with less than it could.
+    pub(crate) less: Vec<Less>,
+    /// Facts about the machine, in the order of their names.
+    pub(crate) facts: BTreeMap<String, String>,
+}
+
+/// Something that VMs do without.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Less {
+    /// What is missing.
+    pub(crate) what: String,
+    /// What follows from that, and why it is so.
+    pub(crate) why: String,
+    /// What would change it.
+    pub(crate) remedy: String,
+}
+
+/// Makes reports.
+#[derive(Clone)]
+pub(crate) struct Reporter {
+    pub(super) address: SocketAddr,
+    pub(super) pages: BTreeMap<&'static str, Pages>,
+    pub(super) facts: BTreeMap<String, String>,
+    /// What was found to be missing at the start.
+    pub(super) less: Vec<Less>,
+    /// What guests run with; nothing where they only pretend.
+    pub(super) findings: Option<watch::Receiver<Option<Finding>>>,
+}
+
+impl Reporter {
+    /// How everything is now.
+    pub(crate) fn report(&self) -> Report {
+        let Self { address, pages, facts, less: known, findings } = self;
+        let troubles = pages.iter().map(|(name, pages)| {
+            let told: Vec<String> =
+                pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
+            ((*name).to_owned(), (!told.is_empty()).then(|| told.join("; ")))
+        });
+        let parts = troubles.chain([("apiserver".to_owned(), None)]).collect();
+        let finding = findings.as_ref().and_then(|findings| findings.borrow().clone());
+        let mut facts = facts.clone();
+        facts.extend(finding.as_ref().map(|finding| ("accelerator".to_owned(), finding.to_string())));
+        let found = finding.map(|finding| less(&finding, vhost::is_there())).unwrap_or_default();
+        let less = found.into_iter().chain(known.iter().cloned()).collect();
+        Report { pid: std::process::id(), server: format!("https://{address}"), parts, less, facts }
+    }
+}
+
+impl Report {
+    /// As `/readyz` tells it.
+    pub(crate) fn checks(&self) -> Vec<Check> {
+        let parts = self
+            .parts
+            .iter()
+            .filter(|(name, _)| *name != "apiserver")
+            .map(|(name, trouble)| Check { name: name.clone(), answer: trouble.clone().map_or(Ok(None), Err) });
+        let less = self.less.iter().map(|less| Check {
+            name: less.what.replace(' ', "-"),
+            answer: Ok(Some(format!("{}; {}", less.why, less.remedy))),
+        });
+        parts.chain(less).collect()
+    }
+
+    /// In one line: for systemd, and for whoever starts it.
+    pub(crate) fn line(&self) -> String {
+        let ill: Vec<String> = self
+            .parts
+            .iter()
+            .filter_map(|(name, trouble)| trouble.as_ref().map(|trouble| format!("{name}: {trouble}")))
+            .collect();
+        let less: Vec<&str> = self.less.iter().map(|less| less.what.as_str()).collect();
+        match (ill.is_empty(), less.is_empty()) {
+            (false, _) => format!("not well: {}", ill.join("; ")),
+            (true, false) => format!("{}, with {}", self.server, less.join(" and ")),
+            (true, true) => self.server.clone(),
+        }
+    }
+}
+
+fn less(finding: &Finding, has_vhost_net: bool) -> Vec<Less> {
+    let mut all = Vec::new();
+    if let Some(remedy) = finding.remedy() {
+        let why = format!("guests are emulated, and slow: {}", finding.reason);
+        all.push(Less { what: "no KVM".to_owned(), why, remedy: remedy.to_owned() });
+    }
+    // Emulated guests do not use it.
+    if !has_vhost_net && !finding.is_emulated() {
+        let why = "guests' packets go through QEMU, which costs CPU: there is no /dev/vhost-net".to_owned();
+        let remedy = "use a kernel that has the module vhost_net; `orlop up` loads it".to_owned();
+        all.push(Less { what: "no vhost-net".to_owned(), why, remedy });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use hypervisor::accelerator::{Accelerator, Reason};
+
+    use super::*;
+
+    #[test]
+    fn what_guests_do_without_is_told_with_its_remedy() {
+        let found = |accelerator, reason| Finding { accelerator, reason };
+        assert_eq!(less(&found(Accelerator::Kvm, Reason::Works), true), []);
+        assert_eq!(less(&found(Accelerator::Tcg, Reason::Chosen), false), []);
+        let told = less(&found(Accelerator::Tcg, Reason::NoDevice), false);
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].why, "guests are emulated, and slow: there is no /dev/kvm");
+        assert!(told[0].remedy.contains("modprobe"), "{told:?}");
+        let told = less(&found(Accelerator::Kvm, Reason::Works), false);
+        assert_eq!(told[0].what, "no vhost-net");
+    }
+
+    #[test]
+    fn one_line_says_the_worst() {
+        let mut report = Report { server: "https://s".to_owned(), ..Report::default() };
+        assert_eq!(report.line(), "https://s");
+        report.less = vec![Less { what: "no KVM".to_owned(), why: String::new(), remedy: String::new() }];
+        assert_eq!(report.line(), "https://s, with no KVM");
+        report.parts = BTreeMap::from([("node".to_owned(), Some("late".to_owned()))]);
+        assert_eq!(report.line(), "not well: node: late");
+    }
+}

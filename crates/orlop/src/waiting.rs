@@ -1,0 +1,214 @@
+//! Waiting for a VM to run, aloud: each change of its status is shown with its reason as it happens, and the wait ends at once
+//! when it cannot go on.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use api::vm::{VirtualMachine, VirtualMachinePrintableStatus as Printable};
+use api::vmi::VirtualMachineInstance;
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use futures_util::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::api::ListParams;
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt as _};
+use tokio::time::Instant;
+
+use crate::program::duration;
+use crate::trouble::{Sight, remedy};
+
+/// What still holds after this long is not going to change by itself.
+const SECOND_LOOK: Duration = Duration::from_secs(5);
+
+/// Whether to wait.
+#[derive(clap::Args)]
+#[group(id = "waiting")]
+pub(crate) struct Arguments {
+    /// Wait until the VM runs, and show what happens meanwhile; end at once when it cannot go on.
+    #[arg(long, env = "ORLOP_WAIT")]
+    pub(crate) wait: bool,
+    /// How long to wait at the most.
+    #[arg(long, default_value = "10m", value_parser = duration, env = "ORLOP_WAIT_TIMEOUT")]
+    pub(crate) timeout: Duration,
+}
+
+/// What is to be expected of a VM.
+#[derive(Debug, PartialEq, Eq)]
+enum Outlook {
+    /// It is on its way.
+    Goes,
+    /// It runs.
+    Runs,
+    /// It does not get there by itself.
+    Stuck,
+}
+
+/// Waits until a VM runs.
+///
+/// # Errors
+/// When it cannot run as things are, with the reason and the remedy; or when the time is over.
+pub(crate) async fn until_running(
+    client: &Client,
+    name: &str,
+    patience: Duration,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    let mut changes = std::pin::pin!(changes(client, name));
+    let (mut vm, mut vmi) = (None, None);
+    let mut told = String::new();
+    let mut stuck: Option<Instant> = None;
+    loop {
+        let end = begun + patience;
+        let change =
+            tokio::time::timeout_at(stuck.map_or(end, |since| end.min(since + SECOND_LOOK)), changes.next()).await;
+        match change {
+            Ok(Some(Change::Vm(seen))) => vm = seen.context("watch the VM")?.map(|vm| *vm),
+            Ok(Some(Change::Vmi(seen))) => vmi = seen.context("watch its instance")?.map(|vmi| *vmi),
+            Ok(None) => bail!("the watch has ended"),
+            Err(_) if Instant::now() < end => {}
+            Err(_) => bail!("{name} does not run after {} s; last: {told}", patience.as_secs()),
+        }
+        let warnings = warnings(client, client.default_namespace(), name).await;
+        let sight = Sight { vm: vm.as_ref(), vmi: vmi.as_ref(), warnings: &warnings };
+        let line = [Some(sight.status()).filter(|status| !status.is_empty()), sight.reason()];
+        let line = line.into_iter().flatten().collect::<Vec<_>>().join(": ");
+        if line != told && !line.is_empty() {
+            writeln!(out, "{:6} ms  {name}: {line}", begun.elapsed().as_millis())?;
+            out.flush()?;
+            told = line;
+        }
+        match outlook(&sight, || async { single_node(client).await }).await {
+            Outlook::Goes => stuck = None,
+            Outlook::Runs => {
+                // The instance knows before its VM does.
+                if !told.starts_with("Running") {
+                    writeln!(out, "{:6} ms  {name}: Running", begun.elapsed().as_millis())?;
+                }
+                return Ok(());
+            }
+            // A machine that has just started may offer in a moment what it does not offer yet.
+            Outlook::Stuck if stuck.get_or_insert_with(Instant::now).elapsed() < SECOND_LOOK => {}
+            Outlook::Stuck => {
+                let hint = sight.printable().and_then(|status| remedy(status, name));
+                bail!("{name} does not run: {told}{}", hint.map(|hint| format!("\n  -> {hint}")).unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// One thing that changed.
+enum Change {
+    Vm(Result<Option<Box<VirtualMachine>>, watcher::Error>),
+    Vmi(Result<Option<Box<VirtualMachineInstance>>, watcher::Error>),
+}
+
+fn changes(client: &Client, name: &str) -> impl Stream<Item = Change> {
+    let vms: Api<VirtualMachine> = Api::default_namespaced(client.clone());
+    let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(client.clone());
+    let vms = watcher::watch_object(vms, name).map(|vm| Change::Vm(vm.map(|vm| vm.map(Box::new))));
+    let vmis = watcher::watch_object(vmis, name).map(|vmi| Change::Vmi(vmi.map(|vmi| vmi.map(Box::new))));
+    futures_util::stream::select(vms, vmis)
+}
+
+/// What is to be expected. Whether there is one node only, and it is ready, is asked for when that decides.
+async fn outlook<F: Future<Output = bool>>(sight: &Sight<'_>, single_node: impl FnOnce() -> F) -> Outlook {
+    if sight.vmi.is_some_and(|vmi| *vmi.phase() == Phase::Running) {
+        return Outlook::Runs;
+    }
+    match sight.printable() {
+        // Where there are more nodes, or one that is not ready yet, another may take it in a moment.
+        Some(Printable::Unschedulable) if single_node().await => Outlook::Stuck,
+        Some(
+            Printable::ErrImagePull
+            | Printable::ImagePullBackOff
+            | Printable::CrashLoopBackOff
+            | Printable::PvcNotFound
+            | Printable::DataVolumeError,
+        ) => Outlook::Stuck,
+        // An instance of its own has nobody who would try again.
+        None if sight.vmi.is_some_and(VirtualMachineInstance::is_final) => Outlook::Stuck,
+        _ => Outlook::Goes,
+    }
+}
+
+/// Whether there is one node, and it takes VMs. Who may not ask does not know.
+async fn single_node(client: &Client) -> bool {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let Ok(nodes) = nodes.list(&ListParams::default()).await else { return false };
+    matches!(&nodes.items[..], [node] if takes_vms(node))
+}
+
+fn takes_vms(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True");
+    is_ready && node.labels().get(api::names::label::SCHEDULABLE).is_some_and(|value| value == "true")
+}
+
+/// Warnings about a VM, the newest last; none if they cannot be had.
+pub(crate) async fn warnings(client: &Client, namespace: &str, name: &str) -> Vec<Event> {
+    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+    let parameters = ListParams::default().fields(&format!("involvedObject.name={name},type=Warning"));
+    let mut found = events.list(&parameters).await.map(|events| events.items).unwrap_or_default();
+    found.retain(|event| event.involved_object.kind.as_deref().is_some_and(|kind| kind.starts_with("VirtualMachine")));
+    found.sort_by_key(|event| event.last_timestamp.clone().or_else(|| event.creation_timestamp()));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn vm(status: &str) -> VirtualMachine {
+        api::decode::object(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": "a" },
+            "spec": { "template": { "spec": { "domain": { "devices": {} } } } },
+            "status": { "printableStatus": status },
+        }))
+        .unwrap()
+        .object
+    }
+
+    fn vmi(phase: &str) -> VirtualMachineInstance {
+        api::decode::object(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": { "name": "a" },
+            "spec": { "domain": { "devices": {} } }, "status": { "phase": phase },
+        }))
+        .unwrap()
+        .object
+    }
+
+    #[tokio::test]
+    async fn the_wait_ends_when_it_runs_and_when_it_cannot() {
+        let look = async |status: Option<&str>, phase: Option<&str>, single: bool| {
+            let (vm, vmi) = (status.map(vm), phase.map(vmi));
+            let sight = Sight { vm: vm.as_ref(), vmi: vmi.as_ref(), warnings: &[] };
+            outlook(&sight, || async { single }).await
+        };
+        assert_eq!(look(Some("Running"), Some("Running"), true).await, Outlook::Runs);
+        assert_eq!(look(Some("Starting"), Some("Scheduling"), true).await, Outlook::Goes);
+        assert_eq!(look(Some("ErrorUnschedulable"), Some("Scheduling"), true).await, Outlook::Stuck);
+        assert_eq!(look(Some("ErrorUnschedulable"), Some("Scheduling"), false).await, Outlook::Goes);
+        for status in ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "ErrorPvcNotFound", "DataVolumeError"] {
+            assert_eq!(look(Some(status), None, false).await, Outlook::Stuck, "{status}");
+        }
+        assert_eq!(look(None, Some("Failed"), true).await, Outlook::Stuck);
+        assert_eq!(look(None, None, true).await, Outlook::Goes);
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_may_take_it_in_a_moment() {
+        let node = |ready: &str, label: &str| -> Node {
+            serde_json::from_value(json!({
+                "metadata": { "name": "n", "labels": { "kubevirt.io/schedulable": label } },
+                "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+            }))
+            .unwrap()
+        };
+        assert!(takes_vms(&node("True", "true")));
+        assert!(!takes_vms(&node("False", "true")) && !takes_vms(&node("True", "false")));
+    }
+}

@@ -1,0 +1,164 @@
+//! Machines whose KVM is broken, goes away, or fails a guest.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+
+use crate::Test;
+use crate::guests::{bare, linux};
+use crate::machine::Machine;
+use crate::machines::{Lacks, StandIn, devices, instance, refusal, status};
+
+pub(crate) const TESTS: &[(&str, Test)] = &[
+    ("a_broken_kvm_is_told_and_guests_are_emulated", a_broken_kvm_is_told_and_guests_are_emulated),
+    ("a_kvm_that_goes_away_is_noticed", a_kvm_that_goes_away_is_noticed),
+    ("a_guest_that_kvm_cannot_run_tells_so", a_guest_that_kvm_cannot_run_tells_so),
+    ("an_operators_choice_of_accelerator_is_followed", an_operators_choice_of_accelerator_is_followed),
+];
+
+const QEMU: &str = "/usr/bin/qemu-system-x86_64";
+/// Emulation that passes for KVM.
+const GOOD: &str = r#"a=("${@/#kvm/tcg}"); a=("${a[@]/#host/max}"); a=("${a[@]/accel=kvm/accel=tcg}"); exec /usr/bin/qemu-system-x86_64 "${a[@]}""#;
+
+/// A QEMU that is broken under KVM in one way, and well without it.
+fn broken(how: &str) -> Result<StandIn> {
+    StandIn::new("qemu", &format!("[[ \"$*\" != *kvm* ]] || {{ {how}; }}\nexec {QEMU} \"$@\""))
+}
+
+/// Asks until the answer has this in it.
+fn until(machine: &Machine, words: &str) -> Result<String> {
+    machine.until_some(words, || status(machine).ok().filter(|said| said.contains(words)))
+}
+
+fn a_broken_kvm_is_told_and_guests_are_emulated() -> Result<()> {
+    let greet = r#"echo '{"QMP":{"version":{},"capabilities":[]}}'; read x; echo '{"return":{},"id":1}'; read x; echo '{"return":{},"id":2}'"#;
+    let stop = r#"echo '{"event":"STOP","timestamp":{"seconds":1,"microseconds":0}}'; read x; echo '{"return":{"status":"internal-error","running":false},"id":3}'; exec sleep 600"#;
+    let kinds = [
+        (
+            "echo 'qemu: error: failed to set MSR 0x10a' >&2; kill -ABRT $$",
+            "QEMU ended under KVM: error: failed to set MSR",
+        ),
+        ("echo \"qemu: unable to find CPU model 'host'\" >&2; exit 1", "unable to find CPU model 'host'"),
+        (&format!("{greet}; {stop}"), "KVM stopped a small kernel (internal-error)"),
+        ("exec sleep 600", "a small kernel did not come to its end under KVM"),
+    ];
+    for (how, told) in kinds {
+        let qemu = broken(how)?;
+        let path = qemu.path();
+        let machine = Machine::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
+        // It works, with less: no reason for another exit code than zero.
+        let said = status(&machine)?;
+        ensure!(said.contains(&format!("accelerator       emulation: {}", "")) && said.contains(told), "{how}: {said}");
+        ensure!(
+            said.contains("works with less\n  no KVM") && said.contains("-> the machine's KVM is broken"),
+            "{said}"
+        );
+        if how.contains("MSR") {
+            machine.ready()?;
+            machine.create::<api::vm::VirtualMachine>(linux("emulated", "Always")?)?;
+            machine.phase("emulated", Phase::Running, None)?;
+        }
+    }
+    Ok(())
+}
+
+fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
+    let qemu = StandIn::new("qemu", GOOD)?;
+    let path = qemu.path();
+    let machine = Machine::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
+    let said = until(&machine, "KVM: it was tried, and works")?;
+    // This one has no vhost-net: guests run on plain taps.
+    ensure!(said.contains("no vhost-net"), "{said}");
+    machine.ready()?;
+    // No node takes a pod that asks for more than there is, until it asks for less.
+    let mut vm = bare("waits", "Always");
+    vm["spec"]["template"]["spec"]["nodeSelector"] = serde_json::json!({ "waits": "here" });
+    machine.create::<api::vm::VirtualMachine>(vm)?;
+    machine.phase("waits", Phase::Scheduling, None)?;
+    let first = launcher(&machine, "waits")?;
+    ensure!(first.1.contains("devices.kubevirt.io/kvm"), "{first:?}");
+
+    let inside = |words: &[&str]| {
+        e2e::output(Command::new("nsenter").arg("--mount").arg(format!("--target={}", machine.pid())).args(words))
+    };
+    inside(&["rm", "/dev/kvm"])?;
+    until(&machine, "emulation: there is no /dev/kvm")?;
+    machine.until_some("another launcher", || {
+        let now = launcher(&machine, "waits").ok()?;
+        (now.0 != first.0 && !now.1.contains("devices.kubevirt.io/kvm")).then_some(())
+    })?;
+    let label = serde_json::json!({ "metadata": { "labels": { "waits": "here" } } });
+    machine.patch_node(&label)?;
+    machine.phase("waits", Phase::Running, None)?;
+
+    inside(&["sh", "-c", "touch /dev/kvm; chmod 666 /dev/kvm"])?;
+    until(&machine, "KVM: it was tried, and works").map(drop)
+}
+
+/// The UID of a VM's launcher, and what it asks for.
+fn launcher(machine: &Machine, name: &str) -> Result<(String, String)> {
+    let parameters = ListParams::default().labels(&format!("vmi.kubevirt.io/id={name}"));
+    let pods = machine.runtime.block_on(machine.api::<Pod>().list(&parameters))?.items;
+    let pod = pods.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none()).context("no launcher")?;
+    Ok((pod.metadata.uid.clone().unwrap_or_default(), serde_json::to_string(&pod.spec)?))
+}
+
+fn a_guest_that_kvm_cannot_run_tells_so() -> Result<()> {
+    // The probe passes; of a guest, the monitor tells what a real one tells when KVM gives up.
+    let monitor = r#"
+import json, socket, sys
+def connect(name):
+    peer = socket.socket(socket.AF_UNIX)
+    peer.connect(next(word for word in sys.argv if "id=" + name + "," in word).split("path=")[1].split(",")[0])
+    return peer
+peer, agent = connect("monitor"), connect("agent")
+reader = peer.makefile("r")
+def say(**message): peer.sendall((json.dumps(message) + "\n").encode())
+say(QMP={"version": {"qemu": {"major": 7, "minor": 2, "micro": 0}, "package": ""}, "capabilities": []})
+for command in reader:
+    command = json.loads(command)
+    answer = {}
+    if command["execute"] == "query-status": answer = {"status": "internal-error", "running": False}
+    say(**{"return": answer, "id": command["id"]})
+    if command["execute"] == "cont":
+        sys.stderr.write("KVM internal error. Suberror: 1\n"); sys.stderr.flush()
+        say(event="RESUME", timestamp={"seconds": 1, "microseconds": 0})
+        say(event="STOP", timestamp={"seconds": 1, "microseconds": 0})
+"#;
+    let python = StandIn::new("monitor.py", "")?;
+    std::fs::write(python.path(), monitor)?;
+    let script = format!(
+        "[[ \"$*\" == *isa-debug-exit* || \"$*\" == *'none,accel'* ]] || exec python3 {} \"$@\"\n{GOOD}",
+        python.path().display()
+    );
+    let qemu = StandIn::new("qemu", &script)?;
+    let (cache, manifest) = (tempfile::tempdir()?, instance()?);
+    let run = || -> Result<String> {
+        let mut command = Command::new("unshare");
+        let enter = devices(Lacks::Nothing) + "exec \"$@\"";
+        command.args(["--mount", "bash", "-c", &enter, "bash", env!("CARGO_BIN_EXE_orlop"), "run"]);
+        command.arg(manifest.path()).arg("--qemu").arg(qemu.path()).arg("--cache-dir").arg(cache.path());
+        let output = command.stdin(Stdio::null()).output()?;
+        ensure!(!output.status.success(), "{output:?}");
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let said = run()?;
+    ensure!(said.contains("KVM stopped the guest soon after its start (KVM internal error. Suberror: 1)"), "{said}");
+    ensure!(said.contains("--accelerator tcg") && !said.contains("emulated"), "{said}");
+    // What was found is not believed any more: the next run tries KVM again.
+    ensure!(!cache.path().join("accelerator.json").exists(), "it is still remembered");
+    Ok(())
+}
+
+fn an_operators_choice_of_accelerator_is_followed() -> Result<()> {
+    let machine = Machine::with(&["--accelerator", "tcg"])?;
+    let said = status(&machine)?;
+    ensure!(said.contains("emulation: --accelerator says so") && !said.contains("works with less"), "{said}");
+    drop(machine);
+    let refused = refusal(&devices(Lacks::Kvm), &["--accelerator", "kvm"])?;
+    ensure!(refused.contains("--accelerator kvm: open /dev/kvm"), "{refused}");
+    Ok(())
+}
