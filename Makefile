@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .ONESHELL:
 .DEFAULT_GOAL := help
 export CARGO_TERM_PROGRESS_WHEN := never
+# Programs of administrators are not in everybody's path.
+export PATH := $(PATH):/usr/sbin:/sbin
 
 root := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -26,13 +28,13 @@ test test-peers: export PROPTEST_RNG_SEED ?= 1
 
 # One build of everything, tests included, serves all steps below: the same packages, features and profile.
 .PHONY: test
-test: packages ## install what is needed, run every test
+test: test-packages ## install what is needed, run every test
 	guest/build > /dev/null
 	cargo test --workspace --locked
 	cargo xtask tidy
 
 .PHONY: test-peers
-test-peers: packages peers ## run what depends on the real peers
+test-peers: test-packages peers ## run what depends on the real peers
 	export ORLOP_PEERS=$$(e2e/peers/build --dir)
 	# The build of `make test`, whole: another choice of targets has other features, and would build nearly all of it again.
 	cargo test --workspace --locked --no-run 2>&1 | tee target/tests.txt
@@ -60,7 +62,7 @@ sim: ## run the simulation with new seeds until one fails (Ctrl-C stops it)
 	done
 
 .PHONY: peers
-peers: packages ## build or fetch the real programs that Orlop is compared with, once
+peers: test-packages ## build or fetch the real programs that Orlop is compared with, once
 	e2e/peers/build
 
 .PHONY: lint
@@ -72,24 +74,42 @@ lint: ## lints and formatting, as CI checks them
 generate: ## write the files that are generated and checked in
 	cargo xtask crds
 
-# A C compiler links; QEMU and its firmware run guests. The rest is for tests: a real registry and what fills it, what
-# reads disks and certificates, and what ends test programs with their test (setpriv). QEMU's two packages are named
-# together: Debian's qemu-system-x86 may remove a newer qemu-utils. The last line is for pods' networks.
-needed := cc:build-essential git:git \
+# To run: a C compiler links; QEMU and its firmware run guests; the last line is for pods and their networks. QEMU's two
+# packages are named together: Debian's qemu-system-x86 may remove a newer qemu-utils.
+to_run := cc:build-essential git:git \
     qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf \
-    docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
-    setpriv:util-linux blkid:util-linux python3:python3 mkfs.ext4:e2fsprogs \
     runc:runc nft:nftables iptables:iptables ip:iproute2 /usr/lib/cni/bridge:containernetworking-plugins
 
-.PHONY: packages
-packages:
+# To test: a real registry and what fills it, what reads disks and certificates, what ends test programs with their test
+# (setpriv), and what stands in for a broken QEMU.
+to_test := docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
+    setpriv:util-linux blkid:util-linux mkfs.ext4:e2fsprogs python3:python3
+
+# Installs what is missing of a list; with everything there it needs no network.
+define install
 	@missing=()
-	for pair in $(needed); do
+	for pair in $(1); do
 	    command -v "$${pair%%:*}" >/dev/null || [ -e "$${pair%%:*}" ] || missing+=("$${pair##*:}")
 	done
 	if [ $${#missing[@]} -gt 0 ]; then
 	    echo "installing $${missing[*]}"
 	    $(root) apt-get update -qq
-	    DEBIAN_FRONTEND=noninteractive $(root) apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+	    $(root) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}"
 	fi
-	command -v cargo >/dev/null || { echo "a Rust toolchain is needed: https://rustup.rs"; exit 1; }
+endef
+
+.PHONY: toolchain
+toolchain:
+	@command -v cargo >/dev/null || { echo "a Rust toolchain is needed: https://rustup.rs"; exit 1; }
+	needed=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+	found=$$(cargo --version | cut -d ' ' -f 2)
+	[ "$$(printf '%s\n' "$$needed" "$$found" | sort -V | head -n 1)" = "$$needed" ] \
+	    || { echo "Rust $$needed or newer is needed, and this is $$found: rustup update"; exit 1; }
+
+.PHONY: packages
+packages: toolchain
+	$(call install,$(to_run))
+
+.PHONY: test-packages
+test-packages: packages
+	$(call install,$(to_test))
