@@ -26,14 +26,23 @@ async fn the_audit_log_is_that_of_kubernetes() {
     assert_eq!(requests(&Kubeconfig::read(&ours.kubeconfig()).unwrap()).await.unwrap(), expected);
     // The end of a watch is written after its client has seen it: the request after it tells.
     let written = |name: &str| -> Vec<Value> {
-        events(&path(name)).unwrap().into_iter().map(comparable).filter(|event| !is_deviation(event)).collect()
+        events(&path(name)).unwrap().into_iter().map(comparable).map(without_deviations).collect()
     };
     let (theirs, own) = (written("theirs"), written("ours"));
     let pretty = |events: &[Value]| serde_json::to_string_pretty(events).unwrap();
     assert_eq!(pretty(&own), pretty(&theirs));
 }
 
-/// What is different, and deliberately so.
-fn is_deviation(_event: &Value) -> bool {
-    false
+/// The event without what is different, and deliberately so.
+fn without_deviations(mut event: Value) -> Value {
+    let is_unserved = event["responseStatus"]["code"] == 405;
+    if let Some(event) = event.as_object_mut() {
+        // By which rule somebody acts as another: there is one such rule here.
+        event.remove("authenticationMetadata");
+        // A method that nobody serves is refused before rights are looked at.
+        if is_unserved {
+            event.remove("annotations");
+        }
+    }
+    event
 }

@@ -38,8 +38,6 @@ pub(crate) struct Trail {
     uri: String,
     sources: Vec<String>,
     agent: String,
-    /// How the client tried to prove who it is.
-    proof: &'static str,
     pub(crate) who: Option<Identity>,
     pub(crate) acting: Option<Identity>,
     pub(crate) asked: Asked,
@@ -60,7 +58,6 @@ impl Trail {
             uri: uri.to_owned(),
             sources: sources(headers, request.extensions().get::<Peer>().copied()),
             agent: agent(text(headers, header::USER_AGENT.as_str())),
-            proof: if text(headers, header::AUTHORIZATION.as_str()).is_empty() { "" } else { "bearer" },
             who: None,
             acting: None,
             asked: Asked { verb: request.method().as_str().to_lowercase(), ..Asked::default() },
@@ -103,13 +100,6 @@ impl Trail {
             map.remove("kind");
             map.remove("apiVersion");
             map.insert("code".to_owned(), code.as_u16().into());
-            if self.who.is_none() {
-                let tried = if self.proof.is_empty() { "no credentials provided" } else { "attempted: bearer" };
-                *map = serde_json::Map::new();
-                map.insert("metadata".to_owned(), json!({}));
-                map.insert("message".to_owned(), format!("Authentication failed, {tried}").into());
-                map.insert("code".to_owned(), code.as_u16().into());
-            }
         }
         status
     }
