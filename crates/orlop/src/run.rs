@@ -12,8 +12,8 @@ use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator;
 use hypervisor::arguments::SERIAL_SOCKET;
 use tokio::net::UnixStream;
-use tokio::signal::unix::{SignalKind, signal};
-use virt_launcher::boot::{self, BootError};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use virt_launcher::boot::{self, BootError, Guest, Workbench};
 use virt_launcher::domain::End;
 use virt_launcher::driver::{Handle, StartError};
 use virt_launcher::machine::Request;
@@ -48,24 +48,68 @@ async fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { manifest, ports, workbench } = arguments;
     let mut vmi = read(manifest)?;
     defaults::complete(&mut vmi);
+    // Before there is anything to clear up: whoever is killed by a signal leaves its folder behind.
+    let mut stop = Stop::listen()?;
     let folder = folder::create().context("make a folder for the guest")?;
     let bar = progress::Bar::default();
     let workbench = workbench.build(folder.path(), Box::new(bar.clone()))?;
-    let finding =
-        accelerator::find(workbench.choice, &workbench.probe()).await.context("find out what runs guests here")?;
+    let booting = boot(&vmi, ports, &workbench);
+    let booted = tokio::select! {
+        biased;
+        () = stop.asked() => bail!("interrupted"),
+        booted = booting => booted?,
+    };
+    bar.finish();
+    let guest = booted.map_err(explain)?;
+    let end = attend(&guest.handle, folder.path(), guest.grace, &mut stop).await?;
+    if matches!(end, End::InternalError { kvm_is_suspect: true, .. }) {
+        workbench.probe().forget();
+    }
+    report(&end)
+}
+
+/// Finds out what runs guests here, tells the user about it, and boots.
+async fn boot(
+    vmi: &VirtualMachineInstance,
+    ports: &[Port],
+    workbench: &Workbench,
+) -> anyhow::Result<Result<Guest, BootError>> {
+    let found = accelerator::find(workbench.choice, &workbench.probe()).await;
+    let finding = found.context("find out what runs guests here")?;
     if finding.is_emulated() {
         say(&format!("the guest is emulated, and slow ({})", finding.reason));
         finding.remedy().into_iter().for_each(say);
     }
     let told = Some(finding.accelerator);
-    let booted = boot::boot(&vmi, workbench::user_network(&vmi, ports), told, &workbench).await;
-    bar.finish();
-    let guest = booted.map_err(explain)?;
-    let end = attend(&guest.handle, folder.path(), guest.grace).await?;
-    if matches!(end, End::InternalError { kvm_is_suspect: true, .. }) {
-        workbench.probe().forget();
+    Ok(boot::boot(vmi, workbench::user_network(vmi, ports), told, workbench).await)
+}
+
+/// What asks for the guest's end: Ctrl-C, SIGTERM, or a terminal that is gone, and with it whoever could ask once more.
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Stop {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("listen for Ctrl-C")?,
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            hang_up: signal(SignalKind::hangup()).context("listen for SIGHUP")?,
+        })
     }
-    report(&end)
+
+    async fn asked(&mut self) {
+        let Self { interrupt, terminate, hang_up } = self;
+        tokio::select! {
+            biased;
+            // All mean the same; whichever comes first.
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
+        }
+    }
 }
 
 /// Reads the manifest; a field that nobody knows is a mistake, not a wish.
@@ -80,10 +124,7 @@ fn read(manifest: &Path) -> anyhow::Result<VirtualMachineInstance> {
 }
 
 /// Shows the console until the guest ends; signals ask it to.
-async fn attend(handle: &Handle, folder: &Path, grace: Duration) -> anyhow::Result<End> {
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut hang_up = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+async fn attend(handle: &Handle, folder: &Path, grace: Duration, stop: &mut Stop) -> anyhow::Result<End> {
     let _terminal = Terminal::take(Signals::Ours)?;
     let mut out = std::io::stdout();
     let console = async {
@@ -95,14 +136,7 @@ async fn attend(handle: &Handle, folder: &Path, grace: Duration) -> anyhow::Resu
     let stopping = async {
         let mut asked = false;
         loop {
-            tokio::select! {
-                biased;
-                // All mean the same; whichever comes first.
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                // The terminal is gone, and with it whoever could ask once more.
-                _ = hang_up.recv() => {}
-            }
+            stop.asked().await;
             let request = if asked { Request::Kill } else { Request::Shutdown { grace } };
             say(if asked { "killing the guest" } else { "asking the guest to power off; once more to kill it" });
             asked = true;
