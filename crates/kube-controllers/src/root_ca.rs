@@ -23,9 +23,8 @@ pub const NAME: &str = "root-ca-certificate-publisher-controller";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 const FIELD: &str = "ca.crt";
 const ANNOTATION: &str = "kubernetes.io/description";
-const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints \
-    such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of \
-    Kubernetes clusters.";
+const DESCRIPTION: &str = "The authority behind the certificate of this cluster's API server. Programs in pods check the server's \
+    certificate with it; it vouches for nothing else.";
 /// As in Kubernetes: a write per namespace is little work.
 const WORKERS: usize = 1;
 
@@ -146,8 +145,9 @@ mod tests {
     #[test]
     fn a_namespace_without_it_gets_it_described() {
         let Plan::Create(map) = decide(Some(&active()), None, "ca") else { panic!("there is none") };
-        assert!(map.annotations()[ANNOTATION].starts_with("Contains a CA bundle that can be used to verify the"));
-        assert!(map.annotations()[ANNOTATION].contains("internal endpoints such as the internal"));
+        let expected = "The authority behind the certificate of this cluster's API server. Programs in pods check the \
+                        server's certificate with it; it vouches for nothing else.";
+        assert_eq!(map.annotations()[ANNOTATION], expected);
         assert_eq!(decide(Some(&active()), Some(&map), "ca"), Plan::Nothing);
         assert_eq!(decide(None, None, "ca"), Plan::Nothing);
     }

@@ -31,7 +31,7 @@ async fn every_active_namespace_has_the_authority_whatever_is_done_to_it() {
         settle().await;
         let map = maps.get("kube-root-ca.crt").await.unwrap();
         assert_eq!(map.data.as_ref(), Some(&right));
-        assert!(map.annotations()["kubernetes.io/description"].starts_with("Contains a CA bundle"));
+        assert!(map.annotations()["kubernetes.io/description"].starts_with("The authority behind the certificate"));
         map.resource_version()
     };
     check().await;

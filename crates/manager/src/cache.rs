@@ -17,6 +17,7 @@ use kube::runtime::watcher;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::Notify;
 
+use crate::errors::{chain, is_late};
 use crate::once::Once;
 use crate::watching::Guarded;
 
@@ -164,7 +165,8 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.take(event),
-                Err(error) => tracing::warn!(kind, %error, "a watch was interrupted"),
+                Err(error) if is_late(&error) => tracing::debug!(kind, error = chain(&error), "a watch begins anew"),
+                Err(error) => tracing::warn!(kind, error = chain(&error), "a watch was interrupted"),
             }
         }
     }

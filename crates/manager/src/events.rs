@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::context::Now;
+use crate::errors::chain;
 use correlate::{Correlator, Written};
 
 /// Events that wait to be written; more are dropped.
@@ -108,7 +109,7 @@ async fn write(client: Client, now: Now, mut incoming: mpsc::Receiver<Happened>)
         if let Err(error) = result {
             // The next one like it is written anew: this one may be gone, or was never there.
             correlator.forget(&written);
-            tracing::debug!(%error, reason = written.reason(), "an event was not written");
+            tracing::debug!(error = chain(&error), reason = written.reason(), "an event was not written");
         }
     }
 }

@@ -14,6 +14,7 @@ pub mod caches;
 pub mod clients;
 pub mod context;
 pub mod descriptor;
+pub mod errors;
 pub mod events;
 pub mod expectations;
 pub mod fence;

@@ -11,6 +11,7 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 
 use crate::cache::{Key, controller_of};
+use crate::errors::{chain, is_race};
 use crate::queue::Queue;
 
 /// More races than this in a row, nobody loses.
@@ -120,27 +121,6 @@ fn tell<E: Error + 'static>(result: &Result<Next, E>, attempt: u32, took: Durati
         }
         Err(error) => tracing::warn!(ms, error = chain(error), "not reconciled"),
     }
-}
-
-/// Whether the server refused because the object is another by now, or gone.
-#[must_use]
-pub fn is_race(error: &(dyn Error + 'static)) -> bool {
-    let causes = std::iter::successors(Some(error), |&cause| cause.source());
-    let mut of_server = causes.filter_map(|cause| cause.downcast_ref::<kube::Error>());
-    of_server.any(|error| match error {
-        kube::Error::Api(status) if status.code == 409 => true,
-        // Without a name it is the resource that is not there: that is no race.
-        kube::Error::Api(status) if status.code == 404 => {
-            status.details.as_ref().is_some_and(|details| !details.name.is_empty())
-        }
-        _ => false,
-    })
-}
-
-/// An error and all that caused it, in one line.
-fn chain(error: &dyn Error) -> String {
-    std::iter::successors(error.source(), |&cause| cause.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 #[cfg(test)]

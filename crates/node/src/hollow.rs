@@ -16,6 +16,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
+use manager::errors::chain;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
 use tokio::time::sleep;
@@ -79,7 +80,7 @@ impl HollowNodes {
         for name in self.names.iter() {
             // As a kubelet does: without its node it is of no use, so it tries until it has it.
             while let Err(error) = register::node(&self.client, name, (self.now)()).await {
-                tracing::warn!(node = name, %error, "a node was not registered");
+                tracing::warn!(node = name, error = chain(&error), "a node was not registered");
                 sleep(PAUSE).await;
             }
         }
@@ -117,7 +118,7 @@ impl HollowNodes {
                 continue;
             }
             while let Err(error) = register::report(&self.client, &change.key.name, (self.now)()).await {
-                tracing::warn!(node = change.key.name, %error, "the status of a node was not written");
+                tracing::warn!(node = change.key.name, error = chain(&error), "the status of a node was not written");
                 sleep(PAUSE).await;
             }
         }

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use manager::context::Now;
+use manager::errors::chain;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -20,7 +21,7 @@ pub(crate) async fn keep(client: &Client, name: &str, now: &Now) {
     let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
     loop {
         if let Err(error) = renew(&api, name, now()).await {
-            tracing::warn!(node = name, %error, "the lease of a node was not renewed");
+            tracing::warn!(node = name, error = chain(&error), "the lease of a node was not renewed");
         }
         sleep(RENEWAL).await;
     }

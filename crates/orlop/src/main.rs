@@ -160,7 +160,7 @@ fn words(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 /// Prints the chain of causes once, on one line.
 #[expect(clippy::print_stderr, reason = "this is where errors reach the user")]
 fn report(error: &anyhow::Error) -> ExitCode {
-    eprintln!("orlop: {error:#}");
+    eprintln!("orlop: {}", manager::errors::chain(error.as_ref()));
     ExitCode::FAILURE
 }
 

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use manager::errors::chain;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::chain;
 use crate::folders::{self, Watch};
 use plugin::Plugin;
 

@@ -30,9 +30,3 @@ mod records;
 mod status;
 
 pub use handler::{Handler, Settings};
-
-/// An error and all that caused it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    std::iter::successors(error.source(), |&cause| cause.source())
-        .fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}

@@ -10,11 +10,10 @@ use std::str::FromStr;
 use api::networks;
 use api::vmi::VirtualMachineInstance;
 use manager::cache::controller_of;
+use manager::errors::chain;
 use network::handover;
 use network::mac::Mac;
 use network::phase1::{self, AttachedInterface, Interface, Owner, Plan, Port, Protocol};
-
-use crate::chain;
 
 /// Where a guest's network is made.
 #[derive(Debug)]
@@ -83,7 +82,7 @@ impl Networks for Masquerade {
             let attached = phase1::set_up(&self.program, place.namespace.as_fd(), &place.state, &plan)
                 .await
                 .map_err(|error| NetworkError { message: chain(&error), is_final: error.is_final() })?;
-            let passing = |error: &dyn Error| NetworkError { message: chain(error), is_final: false };
+            let passing = |error: &(dyn Error + 'static)| NetworkError { message: chain(error), is_final: false };
             handover::send(&place.socket, &attached).await.map_err(|error| passing(&error))?;
             Ok(attached.interfaces.iter().map(link).collect())
         })

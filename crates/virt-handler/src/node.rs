@@ -15,6 +15,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::Cache;
 use manager::context::{Chance, Context, Now};
+use manager::errors::chain;
 use manager::stopping::Stopping;
 use manager::writing::{unless_gone, whole_second};
 use serde::Deserialize;
@@ -23,7 +24,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use virt_rules::config::ClusterConfig;
 
-use crate::chain;
 use crate::devices::Devices;
 use crate::folders::{self, Watch};
 use crate::handler::Settings;

@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Pro
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
+use manager::errors::chain;
 use manager::events::{Kind, Recorder};
 use manager::queue::Queue;
 use manager::worker::{Next, found, work};
@@ -197,7 +198,7 @@ impl DeploymentController {
             // The namespace goes, and the deployment with it: there is nothing to try again.
             Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => Ok(()),
             Err(error) => {
-                let message = format!("Failed to create new replica set {name:?}: {error}");
+                let message = format!("Failed to create new replica set {name:?}: {}", chain(&error));
                 self.recorder.record(deployment, Kind::Warning, progress::NOT_CREATED, &message);
                 if let Some(status) = status::not_created(deployment, &message, (self.now)()) {
                     self.write_status(key, deployment, Some(&status), None).await?;

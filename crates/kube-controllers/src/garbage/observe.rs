@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::runtime::watcher;
+use manager::errors::{chain, is_late};
 use manager::watching::Patience;
 use tokio::time::sleep;
 
@@ -54,7 +55,7 @@ impl GarbageCollector {
                     });
                     return;
                 }
-                Err(error) => tracing::warn!(%error, "not discovered"),
+                Err(error) => tracing::warn!(error = chain(&error), "it could not be found out which kinds there are"),
             }
             sleep(patience.next().unwrap_or_default()).await;
         }
@@ -91,7 +92,12 @@ impl GarbageCollector {
                 self.tell(effects);
             }
             Seen::Interrupted(error) => {
-                tracing::warn!(kind = kind.kind, api_version = kind.api_version, %error, "a watch was interrupted");
+                let (name, api_version) = (&kind.kind, &kind.api_version);
+                if is_late(&error) {
+                    tracing::debug!(kind = name, api_version, error = chain(&error), "a watch begins anew");
+                } else {
+                    tracing::warn!(kind = name, api_version, error = chain(&error), "a watch was interrupted");
+                }
                 if watches.get(kind).is_some_and(|watch| watch.is_leaving()) {
                     self.leave(watches, kind);
                 }

@@ -10,6 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
+use manager::errors::chain;
 use manager::events::{Kind, Recorder};
 use manager::expectations::Expectations;
 use manager::queue::Queue;
@@ -225,10 +226,10 @@ impl ReplicaSetController {
                 self.memory().expectations.created(key);
             }
             if let Some(error) = failed {
-                self.recorder.record(set, Kind::Warning, "FailedCreate", format!("Error creating: {error}"));
+                self.recorder.record(set, Kind::Warning, "FailedCreate", format!("Error creating: {}", chain(&error)));
                 let mut memory = self.memory();
                 (0..left).for_each(|_| memory.expectations.created(key));
-                memory.failures.insert(key.clone(), Failure { verb: FailedVerb::Create, message: error.to_string() });
+                memory.failures.insert(key.clone(), Failure { verb: FailedVerb::Create, message: chain(&error) });
                 return Err(error);
             }
         }
@@ -277,8 +278,8 @@ impl ReplicaSetController {
                 Ok(())
             }
             Some(error) => {
-                self.recorder.record(set, Kind::Warning, "FailedDelete", format!("Error deleting: {error}"));
-                let failure = Failure { verb: FailedVerb::Delete, message: error.to_string() };
+                self.recorder.record(set, Kind::Warning, "FailedDelete", format!("Error deleting: {}", chain(&error)));
+                let failure = Failure { verb: FailedVerb::Delete, message: chain(&error) };
                 self.memory().failures.insert(key.clone(), failure);
                 Err(error)
             }

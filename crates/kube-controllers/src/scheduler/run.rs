@@ -15,8 +15,8 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Changed, Key, controller_of};
 use manager::context::{Context, Now};
+use manager::errors::{chain, is_race};
 use manager::events::{Kind, Recorder};
-use manager::worker::is_race;
 use serde_json::json;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep_until};
@@ -195,7 +195,7 @@ impl Scheduler {
         // Conditions are merged by their type.
         if let Err(error) = api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&patch)).await
         {
-            tracing::debug!(pod = pod.name_any(), %error, "a condition was not written");
+            tracing::debug!(pod = pod.name_any(), error = chain(&error), "a condition was not written");
         }
     }
 
@@ -215,9 +215,9 @@ impl Scheduler {
                 let name = pod.map(|pod| pod.name_any()).unwrap_or_default();
                 // Somebody was faster, or it went meanwhile: the cache tells.
                 if is_race(&error) {
-                    tracing::debug!(name, uid, node, %error, "the pod was not bound");
+                    tracing::debug!(name, uid, node, error = chain(&error), "the pod was not bound");
                 } else {
-                    tracing::warn!(name, uid, node, %error, "the pod was not bound");
+                    tracing::warn!(name, uid, node, error = chain(&error), "the pod was not bound");
                 }
                 let event = self.cluster.forget(&uid);
                 self.tell(event);

@@ -13,6 +13,8 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use tokio::time::Instant;
 
+use crate::errors::chain;
+
 /// How long a token shall live.
 const LIFE: Duration = Duration::from_secs(3600);
 /// After so much of its life it is renewed.
@@ -60,7 +62,7 @@ impl Token {
                 *self.state() = State { header: Some(header), again: Some(again) };
             }
             Err(error) => {
-                tracing::warn!(account = self.account, %error, "there is no new token for a controller");
+                tracing::warn!(account = self.account, error = chain(&error), "there is no new token for a controller");
                 self.state().again = Some(Instant::now() + PAUSE);
             }
         }

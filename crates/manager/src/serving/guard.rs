@@ -9,6 +9,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::answer::{Answer, forbidden, unauthorized, unreviewed};
 use super::reviews::{ReviewError, Reviews};
+use crate::errors::chain;
 
 const AUTHENTICATED: &str = "system:authenticated";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -110,8 +111,7 @@ pub(super) fn subject(certificate: &CertificateDer<'_>) -> Option<Arc<UserInfo>>
 }
 
 fn failed(error: &ReviewError) -> Answer {
-    let source = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
-    tracing::warn!(%error, source, "a request could not be reviewed");
+    tracing::warn!(error = chain(error), "a request could not be reviewed");
     unreviewed()
 }
 

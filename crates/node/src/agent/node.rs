@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use manager::cache::Key;
+use manager::errors::{chain, is_race};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -34,7 +35,7 @@ const ENOUGH: u64 = 80;
 pub(super) async fn keep(shared: &Arc<Shared>) {
     let (client, name) = (&shared.client, &shared.settings.node);
     while let Err(error) = register(shared).await {
-        tracing::warn!(node = name, %error, "the node was not registered");
+        tracing::warn!(node = name, error = chain(&error), "the node was not registered");
         sleep(PAUSE).await;
     }
     tokio::select! {
@@ -106,7 +107,12 @@ async fn report(shared: &Arc<Shared>) {
             Ok(()) if !(fresh && good) => written = Some((status, Instant::now())),
             Ok(()) => {}
             Err(error) => {
-                tracing::warn!(%error, "the status of the node was not written");
+                // Somebody was faster, or has deleted it: the next look tells.
+                if is_race(&error) {
+                    tracing::debug!(error = chain(&error), "the status of the node was not written");
+                } else {
+                    tracing::warn!(error = chain(&error), "the status of the node was not written");
+                }
                 sleep(PAUSE).await;
             }
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use manager::errors::chain;
 pub use network::cni::{Attachment, HostPort};
 use storage::cache::PullPolicy;
 use storage::image::Reference;
@@ -27,8 +28,7 @@ impl Failure {
     /// From an error and all that caused it.
     #[must_use]
     pub fn of(error: &(dyn Error + 'static)) -> Self {
-        let causes = std::iter::successors(error.source(), |&cause| cause.source());
-        Self(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
+        Self(chain(error))
     }
 }
 

@@ -74,6 +74,7 @@ fn a_uid_tells_the_whole_story_of_a_vm() -> Result<()> {
     // At rest, and for what everybody's retries mend, there is nothing to warn about.
     let warnings: Vec<_> = all.lines().filter(|line| line.split(' ').nth(1) == Some("WARN")).collect();
     ensure!(warnings.iter().all(|line| !line.contains("status=4")), "{warnings:#?}");
+    ensure!(!all.contains("Status {"), "{all}");
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key, controller_of};
 use manager::context::{Chance, Context, Now};
+use manager::errors::chain;
 use manager::events::{Kind, Recorder};
 use manager::expectations::Expectations;
 use manager::queue::Queue;
@@ -293,7 +294,9 @@ impl VmController {
                 let message = format!("Created DataVolume {name}");
                 self.recorder.record(vm, Kind::Normal, "SuccessfulDataVolumeCreate", message);
             }
-            Err(error) => self.failed(key, vm, "FailedDataVolumeCreate", &format!("Error creating {name}: {error}")),
+            Err(error) => {
+                self.failed(key, vm, "FailedDataVolumeCreate", &format!("Error creating {name}: {}", chain(error)));
+            }
         }
         made
     }
@@ -331,7 +334,7 @@ impl VmController {
         {
             return Ok(());
         }
-        self.failed(key, vm, "FailedCreate", &format!("Error creating virtual machine instance: {failed}"));
+        self.failed(key, vm, "FailedCreate", &format!("Error creating virtual machine instance: {}", chain(&failed)));
         Err(failed)
     }
 
@@ -349,7 +352,12 @@ impl VmController {
                 self.memory().expectations.deleted(key, &target.uid);
                 // What has changed meanwhile is looked at again.
                 if !matches!(error, kube::Error::Api(status) if status.code == 409) {
-                    self.recorder.record(vm, Kind::Warning, "FailedDelete", format!("Error deleting: {error}"));
+                    self.recorder.record(
+                        vm,
+                        Kind::Warning,
+                        "FailedDelete",
+                        format!("Error deleting: {}", chain(error)),
+                    );
                 }
             }
         }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
 use kube::Resource as _;
+use manager::errors::chain;
 use manager::events::Kind;
 use tokio::time::timeout;
 use tonic::Code;
 use virt_launcher::rpc::{Accelerator, SyncRequest};
 
 use super::{Inner, Work};
-use crate::chain;
 use crate::container_disks;
 use crate::decide::{Failure, start_again};
 use crate::folders;

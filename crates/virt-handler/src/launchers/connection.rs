@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use manager::errors::chain;
 use tokio::net::UnixStream;
 use tokio::time::{interval_at, sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
@@ -11,7 +12,6 @@ use virt_launcher::rpc::launcher_client::LauncherClient;
 use virt_launcher::rpc::{Empty, State};
 
 use super::{ConnectError, Entry, Reach, Session, connect};
-use crate::chain;
 use crate::isolation::{IsolationError, Peer};
 
 /// Between two questions whether a launcher still answers, and how long it has to.

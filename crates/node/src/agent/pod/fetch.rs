@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client, Resource as _};
+use manager::errors::chain;
 use manager::events::{Kind, Recorder};
 use storage::cache::PullPolicy;
 use storage::image::{Reference, Version};
@@ -200,7 +201,7 @@ async fn add_secrets(client: &Client, registries: &mut Registries, order: &Order
         let secret = match secrets.get_opt(name).await {
             Ok(secret) => secret,
             Err(error) => {
-                tracing::warn!(secret = name, %error, "a pull secret was not read");
+                tracing::warn!(secret = name, error = chain(&error), "a pull secret was not read");
                 continue;
             }
         };

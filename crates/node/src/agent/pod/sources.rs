@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PodSpec, Secret};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
+use manager::errors::chain;
 use manager::queue::Queue;
 use serde::de::DeserializeOwned;
 
@@ -80,7 +81,9 @@ impl Listener {
                     self.queue.add(self.which.clone());
                 }
                 Ok(Event::Init | Event::InitApply(_)) => {}
-                Err(error) => tracing::debug!(name, %error, "a volume's source is not watched for the moment"),
+                Err(error) => {
+                    tracing::debug!(name, error = chain(&error), "a volume's source is not watched for the moment");
+                }
             }
         }
     }

@@ -7,6 +7,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Status;
 use kube::{Api, ResourceExt as _};
 use manager::cache::{Key, controller_of};
+use manager::errors::chain;
 use manager::events::Kind;
 use manager::worker::Next;
 use manager::writing::{delete, delete_as_seen, is_namespace_terminating, log_created, unless_gone};
@@ -90,7 +91,7 @@ impl VmiController {
             }
             Err(error) => {
                 memory.expectations.created(key);
-                let message = format!("Error creating pod: {error}");
+                let message = format!("Error creating pod: {}", chain(&error));
                 if memory.failures.insert(key.clone(), message.clone()).as_ref() != Some(&message) {
                     self.recorder.record(vmi, Kind::Warning, "FailedCreate", message);
                 }
@@ -123,7 +124,7 @@ impl VmiController {
             }
             Err(error) => {
                 self.memory().expectations.deleted(key, uid);
-                let message = format!("Error deleting pod {name}: {error}");
+                let message = format!("Error deleting pod {name}: {}", chain(error));
                 self.recorder.record(vmi, Kind::Warning, "FailedDelete", message);
             }
         }
