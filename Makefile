@@ -14,7 +14,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 .PHONY: up
-up: packages ## install what is needed, build, start Orlop in the background with a demo VM
+up: run-packages ## install what is needed, build, start Orlop in the background with a demo VM
 	@[ -e target/quick/orlop ] || echo "building orlop: some minutes on two cores, once"
 	CARGO_TERM_PROGRESS_WHEN=auto cargo build --profile quick --locked --package orlop
 	examples/demo
@@ -23,93 +23,87 @@ up: packages ## install what is needed, build, start Orlop in the background wit
 down: ## stop the demo VM and everything else, leave nothing running
 	@examples/demo down
 
-# A change is judged by the same cases every time; `make fuzz` looks for new ones.
-test test-peers: export PROPTEST_RNG_SEED ?= 1
+# A change is judged by the same cases every time; `make soak` looks for new ones.
+test test-fast test-peers: export PROPTEST_RNG_SEED ?= 1
 
-# One build of everything, tests included, serves all steps below: the same packages, features and profile.
 .PHONY: test
-test: test-packages ## install what is needed, run every test
-	guest/build > /dev/null
-	cargo test --workspace --locked
-	cargo xtask tidy
+test: test-packages ## install what is needed, run every test; what this machine cannot run is told
+	@guest/build > /dev/null || echo "the test guest cannot be built: tests that boot it are left out" >&2
+	.ci/suites
+
+.PHONY: test-fast
+test-fast: toolchain ## run what needs neither root nor QEMU
+	@ORLOP_TESTS=fast .ci/suites
 
 .PHONY: test-peers
 test-peers: test-packages peers ## run what depends on the real peers
-	export ORLOP_PEERS=$$(e2e/peers/build --dir)
-	# The build of `make test`, whole: another choice of targets has other features, and would build nearly all of it again.
-	cargo test --workspace --locked --no-run 2>&1 | tee target/tests.txt
-	failed=
-	for program in $$(sed -n 's/^ *Executable tests.*(\(.*\/peers_[^)]*\))$$/\1/p' target/tests.txt); do
-	    echo "     Running $$program"
-	    "$$program" --include-ignored || failed="$$failed $$program"
-	done
-	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
-
-.PHONY: fuzz
-fuzz: ## run the property tests with new seeds until one fails (Ctrl-C stops it)
-	while true; do
-	    export PROPTEST_RNG_SEED=$$RANDOM$$RANDOM
-	    echo "PROPTEST_RNG_SEED=$$PROPTEST_RNG_SEED"
-	    cargo test --quiet --locked --package api --package apiserver --package hypervisor --package kube-controllers \
-	        --package manager --package network --package storage --package structural --package virt-launcher \
-	        --lib --test fuzz --test roundtrip
-	done
-
-.PHONY: sim
-sim: ## run the simulation with new seeds until one fails (Ctrl-C stops it)
-	while true; do
-	    cargo run --quiet --locked --package bench --bin sim -- --from $$((RANDOM * 32768 + RANDOM)) --seeds 200
-	done
+	@guest/build > /dev/null
+	ORLOP_PEERS=$$(e2e/peers/build --dir) .ci/suites 'peers_*' --include-ignored
 
 .PHONY: peers
 peers: test-packages ## build or fetch the real programs that Orlop is compared with, once
 	e2e/peers/build
 
+.PHONY: soak
+soak: test-packages ## kills, simulation, property tests with new seeds until something fails; ROUNDS=3 ends after three rounds
+	@.ci/soak $(ROUNDS)
+
+.PHONY: proof
+proof: test-packages ## others' test suites and comparisons in full; writes docs/proof.md
+	@.ci/proof
+
 .PHONY: lint
-lint: ## lints and formatting, as CI checks them
+lint: toolchain ## lints and formatting, as CI checks them
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	cargo fmt --all --check
+
+.PHONY: deny
+deny: toolchain ## what may enter the dependency tree: bans, licences, sources
+	@.ci/deny bans licenses sources
 
 .PHONY: generate
 generate: ## write the files that are generated and checked in
 	cargo xtask crds
 
-# To run: a C compiler links; QEMU and its firmware run guests; the last line is for pods and their networks. QEMU's two
-# packages are named together: Debian's qemu-system-x86 may remove a newer qemu-utils.
+# Pairs of a program or file and the package that brings it. To run: a C compiler links; QEMU and its firmware run guests;
+# the last line is for pods and their networks. QEMU's two packages are named together: Debian's qemu-system-x86 may remove
+# a newer qemu-utils.
 to_run := cc:build-essential git:git \
     qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf \
     runc:runc nft:nftables iptables:iptables ip:iproute2 /usr/lib/cni/bridge:containernetworking-plugins
-
 # To test: a real registry and what fills it, what reads disks and certificates, what ends test programs with their test
 # (setpriv), and what stands in for a broken QEMU.
-to_test := docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
-    setpriv:util-linux blkid:util-linux mkfs.ext4:e2fsprogs python3:python3
+to_test := $(to_run) docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
+    setpriv:util-linux blkid:util-linux flock:util-linux mkfs.ext4:e2fsprogs python3:python3
 
-# Installs what is missing of a list; with everything there it needs no network.
-define install
+# With everything there it needs no network.
+.PHONY: run-packages test-packages
+run-packages: wanted := $(to_run)
+test-packages: wanted := $(to_test)
+run-packages test-packages: toolchain
 	@missing=()
-	for pair in $(1); do
+	for pair in $(wanted); do
 	    command -v "$${pair%%:*}" >/dev/null || [ -e "$${pair%%:*}" ] || missing+=("$${pair##*:}")
 	done
 	if [ $${#missing[@]} -gt 0 ]; then
 	    echo "installing $${missing[*]}"
-	    $(root) apt-get update -qq
-	    $(root) env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$${missing[@]}"
+	    { $(root) apt-get update -qq && $(root) env DEBIAN_FRONTEND=noninteractive \
+	        apt-get install -y -qq --no-install-recommends "$${missing[@]}"; } || {
+	        echo "these packages are needed and cannot be installed: $${missing[*]}" >&2
+	        exit 1
+	    }
 	fi
-endef
 
+# Told before anything is installed or built.
 .PHONY: toolchain
 toolchain:
-	@command -v cargo >/dev/null || { echo "a Rust toolchain is needed: https://rustup.rs"; exit 1; }
-	needed=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
-	found=$$(cargo --version | cut -d ' ' -f 2)
-	[ "$$(printf '%s\n' "$$needed" "$$found" | sort -V | head -n 1)" = "$$needed" ] \
-	    || { echo "Rust $$needed or newer is needed, and this is $$found: rustup update"; exit 1; }
-
-.PHONY: packages
-packages: toolchain
-	$(call install,$(to_run))
-
-.PHONY: test-packages
-test-packages: packages
-	$(call install,$(to_test))
+	@needed=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+	if ! command -v cargo >/dev/null; then
+	    echo "a Rust toolchain is needed, $$needed or newer: https://rustup.rs" >&2
+	    exit 1
+	fi
+	found=$$(cargo --version | cut -d' ' -f2)
+	if ! printf '%s\n' "$$needed" "$$found" | sort --check=quiet --version-sort; then
+	    echo "Rust $$needed or newer is needed, and cargo is $$found: try rustup update stable" >&2
+	    exit 1
+	fi

@@ -21,9 +21,6 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PLAIN: (&str, &str) = ("content-type", "application/json");
 const MERGE: (&str, &str) = ("content-type", "application/merge-patch+json");
 
-/// Method, path, headers, body.
-type Asked<'a> = (Method, &'a str, &'a [(&'static str, &'static str)], &'a Value);
-
 /// Asks for one thing after the other, as the admin of a kubeconfig, as somebody unknown, and as somebody who lies. Returns how
 /// each was answered.
 ///

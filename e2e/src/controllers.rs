@@ -76,6 +76,16 @@ pub async fn machines(orlop: &Path) -> Result<()> {
     cluster.run(&[machines::CHECKS, machines::ADMITTED].concat())
 }
 
+/// The samples that come with KubeVirt, on our own server.
+///
+/// # Errors
+/// With each check that failed.
+pub async fn samples(orlop: &Path) -> Result<()> {
+    let mut cluster = Cluster::beside(Server::Embedded(Embedded::with_virtual_machines(orlop).await?), orlop)?;
+    cluster.machines()?;
+    cluster.run(machines::SAMPLES)
+}
+
 /// The same on a real server, which only keeps them.
 ///
 /// # Errors

@@ -35,7 +35,7 @@ use crate::kubeconfig::Kubeconfig;
 use crate::root;
 
 /// How many random sequences are run when nobody says otherwise.
-const SEEDS: std::ops::Range<u64> = 1..31;
+const SEEDS: usize = 30;
 
 /// Runs every script of `e2e/differential` on both servers.
 ///
@@ -90,7 +90,7 @@ pub async fn random_sequences(program: &Path) -> Result<()> {
     random::prepare(&sides).await?;
     let seeds: Vec<u64> = match std::env::var("ORLOP_SEEDS") {
         Ok(seeds) => seeds.split(',').map(str::parse).collect::<Result<_, _>>().context("ORLOP_SEEDS")?,
-        Err(_) => SEEDS.collect(),
+        Err(_) => testkit::soak::seeds("ORLOP_SEED", SEEDS).map(|seed| seed + 1).collect(),
     };
     let mut report = String::new();
     for seed in seeds {

@@ -9,17 +9,15 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use e2e::control_plane::ControlPlane;
 use e2e::{output, root};
-use libtest_mimic::{Arguments, Trial};
 use serde_json::Value;
+use testkit::{Harness, Need, Test, needs};
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    if !(arguments.ignored || arguments.include_ignored) || arguments.list {
-        // Only the names: nothing is started for a run that leaves these tests out.
-        return libtest_mimic::run(&arguments, trials(None)).exit_code();
-    }
-    match ControlPlane::start().and_then(|plane| prepare(&plane).map(|()| plane)) {
-        Ok(plane) => libtest_mimic::run(&arguments, trials(Some(&Arc::new(plane)))).exit_code(),
+    // Nothing is started for a run that leaves these tests out.
+    let is_wanted = Need::Peers.missing().is_none() && !std::env::args().any(|argument| argument == "--list");
+    let start = || ControlPlane::start().and_then(|plane| prepare(&plane).map(|()| Arc::new(plane)));
+    match is_wanted.then(start).transpose() {
+        Ok(plane) => Harness::default().needing(&[Need::Peers]).run(tests(plane.as_ref())),
         Err(error) => {
             eprintln!("the control plane: {error:#}");
             ExitCode::FAILURE
@@ -29,30 +27,22 @@ fn main() -> ExitCode {
 
 type Check = fn(&ControlPlane) -> Result<()>;
 
-fn trials(plane: Option<&Arc<ControlPlane>>) -> Vec<Trial> {
+fn tests(plane: Option<&Arc<ControlPlane>>) -> Vec<Test> {
     let checks: [(&str, Check); 4] = [
         ("every_crd_is_established_and_structural", established),
         ("applying_again_changes_nothing", unchanged),
         ("kubectl_explains_fields_in_our_words", explained),
         ("a_wrong_field_is_refused_by_the_schema", refused),
     ];
-    let mut trials: Vec<Trial> = checks.into_iter().map(|(name, check)| trial(name, plane, check)).collect();
-    let samples = root().join("../shared/manifests");
-    if samples.is_dir() {
-        trials.push(trial("every_sample_manifest_is_taken_strictly", plane, samples_taken));
-    } else {
-        eprintln!("the sample manifests are not here; their test is left out");
-    }
-    trials
+    let mut tests: Vec<Test> = checks.into_iter().map(|(name, check)| test(name, plane, check)).collect();
+    let samples = test("every_sample_manifest_is_taken_strictly", plane, samples_taken);
+    tests.push(samples.needing(&[Need::Shared("manifests")]));
+    tests
 }
 
-fn trial(name: &str, plane: Option<&Arc<ControlPlane>>, check: Check) -> Trial {
+fn test(name: &str, plane: Option<&Arc<ControlPlane>>, check: Check) -> Test {
     let plane = plane.cloned();
-    let run = move || match plane {
-        Some(plane) => check(&plane).map_err(|error| format!("{error:#}").into()),
-        None => Err("needs the real peers: make test-peers".into()),
-    };
-    Trial::test(name, run).with_ignored_flag(true)
+    Test::new(name, move || check(plane.as_ref().context("there is no control plane")?))
 }
 
 /// Plain client-side apply, with the annotation that holds the whole object.
@@ -115,7 +105,7 @@ fn refused(plane: &ControlPlane) -> Result<()> {
 }
 
 fn samples_taken(plane: &ControlPlane) -> Result<()> {
-    let samples = root().join("../shared/manifests");
+    let samples = needs::shared("manifests");
     let printed = apply(plane, &samples)?;
     let created = printed.lines().filter(|line| line.ends_with(" created")).count();
     ensure!(created >= files(&samples)?, "not every sample was created:\n{printed}");

@@ -61,3 +61,14 @@ fn read(root: &Path, paths: &[String], wanted: impl Fn(&str) -> bool) -> Result<
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    /// So that it is checked with all tests, by the program that is built for them.
+    #[test]
+    fn the_tree_is_tidy() {
+        if let Err(error) = super::run(&crate::root(), false) {
+            panic!("{error:#}");
+        }
+    }
+}

@@ -1,49 +1,34 @@
 //! The generated CRDs against the contract, path by path.
 //!
 //! The contract (`../shared/api`) is not part of the project. Where it is absent, these tests report as ignored.
-#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test speaks and fails on the terminal")]
+#![expect(clippy::expect_used, reason = "a test fails on the terminal")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::{Map, Value, json};
+use testkit::{Harness, Need, Test, needs};
 
 /// Where a CRD deliberately differs: its name, a path, and why. Everything else must be equal.
 const DEVIATIONS: &[(&str, &str, &str)] = &[];
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let contract = contract_folder();
-    if contract.is_none() {
-        eprintln!("the API contract is not here; its comparison with the CRDs is ignored");
-    }
+fn main() -> std::process::ExitCode {
     let definitions = api::crd::all().expect("schemas are valid");
-    let mut trials: Vec<Trial> = definitions
+    let mut tests: Vec<Test> = definitions
         .into_iter()
         .map(|definition| {
             let name = definition.metadata.name.clone().unwrap_or_default();
-            let file = contract.as_deref().map(|folder| folder.join(format!("{name}.json")));
-            let ignored = file.is_none();
-            Trial::test(name, move || compare(&definition, &file.unwrap_or_default())).with_ignored_flag(ignored)
+            let file = needs::shared("api").join(format!("{name}.json"));
+            Test::new(name, move || compare(&definition, &file))
         })
         .collect();
-    let ignored = contract.is_none();
-    trials.push(
-        Trial::test("every_contract_file_has_a_crd", move || every_file_has_a_crd(&contract.unwrap_or_default()))
-            .with_ignored_flag(ignored),
-    );
-    libtest_mimic::run(&arguments, trials).exit();
+    tests.push(Test::new("every_contract_file_has_a_crd", || every_file_has_a_crd(&needs::shared("api"))));
+    Harness::default().needing(&[Need::Shared("api")]).run(tests)
 }
 
-fn contract_folder() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/api");
-    folder.is_dir().then_some(folder)
-}
-
-fn every_file_has_a_crd(folder: &Path) -> Result<(), Failed> {
+fn every_file_has_a_crd(folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let known: Vec<String> =
         api::crd::all().map_err(|error| error.to_string())?.into_iter().filter_map(|crd| crd.metadata.name).collect();
     let mut files = 0;
@@ -58,7 +43,7 @@ fn every_file_has_a_crd(folder: &Path) -> Result<(), Failed> {
     if files == known.len() { Ok(()) } else { Err(format!("{files} contract files, {} CRDs", known.len()).into()) }
 }
 
-fn compare(definition: &CustomResourceDefinition, file: &Path) -> Result<(), Failed> {
+fn compare(definition: &CustomResourceDefinition, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let contract: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     let name = definition.metadata.name.as_deref().unwrap_or_default();
     let expected = flatten(&from_contract(&contract));

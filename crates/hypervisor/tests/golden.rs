@@ -2,7 +2,7 @@
 //!
 //! Samples are in `samples/` and, where they are present, in `../shared/manifests`; what is expected is in `golden/`.
 //! `ORLOP_GOLDEN=write cargo test -p hypervisor --test golden` writes it anew, to be reviewed like code.
-#![expect(clippy::expect_used, clippy::print_stderr, reason = "a test speaks and fails on the terminal")]
+#![expect(clippy::expect_used, reason = "a test fails on the terminal")]
 
 mod support;
 
@@ -10,38 +10,36 @@ use std::path::{Path, PathBuf};
 
 use api::vmi::VirtualMachineInstance;
 use hypervisor::arguments::command_line;
-use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
+use testkit::{Harness, Need, Test, needs};
 
-fn main() {
-    let arguments = Arguments::from_args();
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let shared = tests.join("../../../../shared/manifests");
-    let mut trials = trials(&tests.join("samples"), &tests.join("golden"));
-    if shared.is_dir() {
-        trials.extend(self::trials(&shared, &tests.join("golden/manifests")));
-    } else {
-        eprintln!("the sample manifests are not here; their tests are ignored");
-        trials.push(Trial::test("manifests", || Ok(())).with_ignored_flag(true));
-    }
-    libtest_mimic::run(&arguments, trials).exit();
+fn main() -> std::process::ExitCode {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let mut all = tests(&folder.join("samples"), &folder.join("golden"));
+    let need = Need::Shared("manifests");
+    let others = match need.missing() {
+        None => tests(&needs::shared("manifests"), &folder.join("golden/manifests")),
+        Some(_) => vec![Test::new("manifests", || ())],
+    };
+    all.extend(others.into_iter().map(|test| test.needing(&[need])));
+    Harness::default().run(all)
 }
 
-fn trials(samples: &Path, golden: &Path) -> Vec<Trial> {
+fn tests(samples: &Path, golden: &Path) -> Vec<Test> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(samples).expect("samples").map(|entry| entry.expect("sample").path()).collect();
     files.sort();
-    let mut trials = Vec::new();
+    let mut tests = Vec::new();
     for file in files {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&file).expect("a sample is text");
         let document: Value = serde_saphyr::from_str(&text).expect("a sample is YAML");
         let expected = golden.join(format!("{name}.txt"));
         if let Some(instance) = instance(document) {
-            trials.push(Trial::test(name, move || check(&instance, &expected)));
+            tests.push(Test::new(name, move || check(&instance, &expected)));
         }
     }
-    trials
+    tests
 }
 
 /// The instance in a manifest: itself, or the template of a VM.
@@ -55,7 +53,7 @@ fn instance(mut document: Value) -> Option<Value> {
     Some(document)
 }
 
-fn check(instance: &Value, file: &Path) -> Result<(), Failed> {
+fn check(instance: &Value, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let vmi =
         api::decode::object::<VirtualMachineInstance>(instance.clone()).map_err(|error| error.to_string())?.object;
     let actual = match command_line(&vmi, &support::resources(&vmi)) {

@@ -142,6 +142,7 @@ impl Command for NoSuchCommand {
 }
 
 #[tokio::test]
+#[ignore = "needs QEMU: make test"]
 async fn a_real_qemu_answers_and_tells() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("monitor");

@@ -1,8 +1,6 @@
 //! Aggregated cluster roles on the embedded API server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
@@ -10,6 +8,7 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use kube_controllers::cluster_role_aggregation::AggregationController;
 use serde_json::json;
+use testkit::world;
 use tokio::time::sleep;
 
 async fn settle() {
@@ -24,10 +23,10 @@ fn allows(role: &ClusterRole, verb: &str, resource: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn admin_edit_and_view_follow_their_parts() {
-    let context = support::context().await;
+    let context = world::start().await;
     let controller = AggregationController::new(&context);
     tokio::spawn(async move { controller.run().await });
-    support::watch(&context);
+    world::watch(&context);
     settle().await;
     let roles: Api<ClusterRole> = Api::all(context.client);
     let read = async |name: &str| roles.get(name).await.unwrap();

@@ -1,8 +1,6 @@
 //! Deployments on the embedded API server: the deployment and the replica-set controller, and hollow nodes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -13,17 +11,18 @@ use kube_controllers::deployment::controller::DeploymentController;
 use kube_controllers::replicaset::controller::ReplicaSetController;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
+use testkit::world;
 use tokio::time::sleep;
 
 async fn start(start_delay: Duration) -> Client {
-    let context = support::context().await;
+    let context = world::start().await;
     let (replica_sets, deployments) = (ReplicaSetController::new(&context), DeploymentController::new(&context));
     let behaviour = Behaviour { start_delay, ..Behaviour::default() };
     let nodes = HollowNodes::new(&context, ["one".to_owned()], behaviour);
     tokio::spawn(async move { replica_sets.run(3).await });
     tokio::spawn(async move { deployments.run(3).await });
     tokio::spawn(async move { nodes.run().await });
-    support::watch(&context);
+    world::watch(&context);
     context.client
 }
 

@@ -5,8 +5,6 @@ mod garbage {
     pub(crate) mod cluster;
     mod faults;
 }
-mod support;
-
 use std::collections::BTreeSet;
 
 use kube::api::{Patch, PatchParams, PropagationPolicy};

@@ -1,19 +1,18 @@
 //! The namespace controller on the embedded API server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use kube_controllers::namespace::NamespaceController;
 use serde_json::json;
+use testkit::world;
 
 async fn start() -> Client {
-    let context = support::context().await;
+    let context = world::start().await;
     let controller = NamespaceController::new(&context);
     tokio::spawn(async move { controller.run(2).await });
-    support::watch(&context);
+    world::watch(&context);
     context.client
 }
 

@@ -1,8 +1,6 @@
 //! Nodes that fall silent, on the embedded API server with hollow nodes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -13,6 +11,7 @@ use kube_controllers::taint_eviction::TaintEvictionController;
 use manager::context::Context;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::{Value, json};
+use testkit::world::{self, seconds};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -32,21 +31,17 @@ fn hollow(context: &Context, names: &[&str]) -> JoinHandle<()> {
 }
 
 async fn start(living: &[&str], dying: &[&str]) -> Cluster {
-    let context = support::context().await;
+    let context = world::start().await;
     let nodes = NodeLifecycleController::new(&context, Options::default());
     let evictions = TaintEvictionController::new(&context);
     tokio::spawn(async move { nodes.run().await });
     tokio::spawn(async move { evictions.run().await });
     hollow(&context, living);
     let dying = hollow(&context, dying);
-    support::watch(&context);
+    world::watch(&context);
     let client = context.client.clone();
     sleep(Duration::from_secs(5)).await;
     Cluster { nodes: Api::all(client.clone()), context, client, dying }
-}
-
-async fn seconds(count: u64) {
-    sleep(Duration::from_secs(count)).await;
 }
 
 impl Cluster {

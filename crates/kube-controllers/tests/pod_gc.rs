@@ -1,22 +1,18 @@
 //! Pods that nobody else clears away, on the embedded API server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kube_controllers::pod_gc::PodGcController;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use testkit::world::{self, seconds};
 
 async fn start() -> (Client, Api<Pod>, Api<Node>) {
-    let context = support::context().await;
+    let context = world::start().await;
     let controller = PodGcController::new(&context, 2);
     tokio::spawn(async move { controller.run().await });
-    support::watch(&context);
+    world::watch(&context);
     let client = context.client;
     let nodes: Api<Node> = Api::all(client.clone());
     let node = json!({
@@ -38,10 +34,6 @@ async fn make(pods: &Api<Pod>, name: &str, node: &str, phase: &str, finalizers: 
 
 async fn names(pods: &Api<Pod>) -> Vec<String> {
     pods.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any).collect()
-}
-
-async fn seconds(count: u64) {
-    sleep(Duration::from_secs(count)).await;
 }
 
 fn phase(pod: &Pod) -> &str {

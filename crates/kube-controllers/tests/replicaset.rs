@@ -1,8 +1,6 @@
 //! The replica-set controller on the embedded API server, with hollow nodes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,10 +13,11 @@ use kube_controllers::replicaset::controller::ReplicaSetController;
 use manager::context::Context;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
+use testkit::world;
 use tokio::time::sleep;
 
 async fn start() -> Client {
-    start_on(support::context().await)
+    start_on(world::start().await)
 }
 
 fn start_on(context: Context) -> Client {
@@ -26,7 +25,7 @@ fn start_on(context: Context) -> Client {
     let nodes = HollowNodes::new(&context, ["one".to_owned()], Behaviour::default());
     tokio::spawn(async move { controller.run(3).await });
     tokio::spawn(async move { nodes.run().await });
-    support::watch(&context);
+    world::watch(&context);
     context.client
 }
 
@@ -120,7 +119,7 @@ async fn what_is_done_is_told() {
 async fn a_lost_answer_makes_no_second_pod() {
     let created = Arc::new(AtomicUsize::new(0));
     let counted = created.clone();
-    let context = support::context_of(move |server| {
+    let context = world::start_with(move |server| {
         let lossy = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
             let lost = is_creation && counted.fetch_add(1, Ordering::Relaxed) < 2;
@@ -150,7 +149,7 @@ async fn a_lost_answer_makes_no_second_pod() {
 async fn a_pod_that_nobody_ever_saw_is_made_again() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
-    let context = support::context_of(move |server| {
+    let context = world::start_with(move |server| {
         let forgetful = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
             let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
             if is_creation && counted.fetch_add(1, Ordering::Relaxed) == 0 {

@@ -1,7 +1,4 @@
 //! The publisher of the certificate authority on the embedded API server.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,14 +8,15 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use kube_controllers::root_ca::RootCaController;
 use serde_json::json;
+use testkit::world;
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn every_active_namespace_has_the_authority_whatever_is_done_to_it() {
-    let context = support::context().await;
+    let context = world::start().await;
     let controller = RootCaController::new(&context, "ca".to_owned());
     tokio::spawn(async move { controller.run().await });
-    support::watch(&context);
+    world::watch(&context);
     let client = context.client;
     let settle = async || sleep(Duration::from_secs(2)).await;
     let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();

@@ -1,8 +1,6 @@
 //! The scheduler on the embedded API server, with hollow nodes.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -11,15 +9,16 @@ use kube::{Api, Client};
 use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::{Value, json};
+use testkit::world;
 use tokio::time::sleep;
 
 async fn start(nodes: &[&str]) -> Client {
-    let context = support::context().await;
+    let context = world::start().await;
     let scheduler = Scheduler::new(&context, DEFAULT_SCHEDULER);
     let nodes = HollowNodes::new(&context, nodes.iter().map(|&name| name.to_owned()), Behaviour::default());
     tokio::spawn(scheduler.run());
     tokio::spawn(async move { nodes.run().await });
-    support::watch(&context);
+    world::watch(&context);
     sleep(Duration::from_secs(1)).await;
     context.client
 }

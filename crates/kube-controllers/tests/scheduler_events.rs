@@ -1,7 +1,4 @@
 //! The events of the scheduler on the embedded API server, when answers come late.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::time::Duration;
 
@@ -11,6 +8,7 @@ use kube::{Api, Client};
 use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
 use manager::context::Context;
 use serde_json::json;
+use testkit::world;
 
 const PODS: usize = 10;
 
@@ -33,7 +31,7 @@ fn late(client: &Client) -> Client {
 
 #[tokio::test(start_paused = true)]
 async fn of_every_binding_an_event_tells() {
-    let context = support::context().await;
+    let context = world::start().await;
     let nodes: Api<Node> = Api::all(context.client.clone());
     let node = json!({
         "metadata": { "name": "n" },
@@ -49,7 +47,7 @@ async fn of_every_binding_an_event_tells() {
         pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
     let scheduler = Scheduler::new(&Context { client: late(&context.client), ..context.clone() }, DEFAULT_SCHEDULER);
-    support::watch(&context);
+    world::watch(&context);
     tokio::spawn(scheduler.run());
     tokio::time::sleep(Duration::from_secs(10)).await;
     let placed = pods.list(&ListParams::default()).await.unwrap();

@@ -1,8 +1,6 @@
 //! Service accounts and their tokens on the embedded API server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use kube_controllers::service_account::ServiceAccountController;
 use kube_controllers::service_account_token::TokenController;
 use serde_json::json;
+use testkit::world;
 use tokens::{SignError, Signer};
 use tokio::time::sleep;
 
@@ -33,12 +32,12 @@ impl Signer for Seal {
 }
 
 async fn start() -> Client {
-    let context = support::context().await;
+    let context = world::start().await;
     let accounts = ServiceAccountController::new(&context);
     let tokens = TokenController::new(&context, Arc::new(Seal), Some("ca".to_owned()));
     tokio::spawn(async move { accounts.run().await });
     tokio::spawn(async move { tokens.run(2).await });
-    support::watch(&context);
+    world::watch(&context);
     context.client
 }
 

@@ -1,8 +1,6 @@
 //! Evictions by taints on the embedded API server, with a hollow node.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -11,16 +9,17 @@ use kube::{Api, Client, ResourceExt};
 use kube_controllers::taint_eviction::TaintEvictionController;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::{Value, json};
+use testkit::world;
 use tokio::time::sleep;
 
 async fn start() -> Client {
-    let context = support::context().await;
+    let context = world::start().await;
     let controller = TaintEvictionController::new(&context);
     let behaviour = Behaviour { stop_delay: Duration::from_secs(20), ..Behaviour::default() };
     let nodes = HollowNodes::new(&context, ["one".to_owned()], behaviour);
     tokio::spawn(async move { controller.run().await });
     tokio::spawn(async move { nodes.run().await });
-    support::watch(&context);
+    world::watch(&context);
     sleep(Duration::from_secs(1)).await;
     context.client
 }

@@ -159,28 +159,11 @@ impl<K: Ord> OwnWrites<K> {
 
 #[cfg(test)]
 mod tests {
+    use json_patch::merge;
     use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
-
-    fn merge(target: &mut Value, patch: &Value) {
-        let Value::Object(fields) = patch else {
-            *target = patch.clone();
-            return;
-        };
-        if !target.is_object() {
-            *target = json!({});
-        }
-        let object = target.as_object_mut().unwrap();
-        for (name, value) in fields {
-            if value.is_null() {
-                object.remove(name);
-            } else {
-                merge(object.entry(name.clone()).or_insert(Value::Null), value);
-            }
-        }
-    }
 
     #[test]
     fn a_patch_says_what_differs_and_no_more() {

@@ -1,48 +1,24 @@
 //! Hollow nodes on the embedded API server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use apiserver::{ApiServer, Clock, Identity, Place};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use manager::caches::Caches;
-use manager::context::{Chance, Context, Now};
-use manager::events::Recorder;
-use manager::queue::QueueMetrics;
-use manager::stopping::Stopping;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use testkit::world;
+use tokio::time::sleep;
 
 async fn start(behaviour: Behaviour) -> Client {
-    let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-    let started = Instant::now();
-    let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
-    let client = Client::new(server.for_identity(Identity::admin()), "default");
-    let now: Now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
-    let (recorder, writer) = Recorder::new(client.clone(), "test", now.clone());
-    tokio::spawn(writer);
-    let chance = Chance::seeded(1);
-    let caches = Caches::new(client.clone(), chance.clone());
-    let queues = QueueMetrics::default();
-    let context = Context {
-        client: client.clone(),
-        caches: caches.clone(),
-        recorder,
-        now,
-        queues,
-        chance,
-        stopping: Stopping::default(),
-    };
+    let context = world::start().await;
     let nodes = HollowNodes::new(&context, ["one".to_owned(), "two".to_owned()], behaviour);
     tokio::spawn(async move { nodes.run().await });
-    tokio::spawn(async move { caches.run().await });
-    client
+    world::watch(&context);
+    context.client
 }
 
 fn pod(name: &str, node: &str) -> Pod {

@@ -2,37 +2,23 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
-use std::sync::Arc;
 
-use apiserver::{ApiServer, Identity, Place};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt as _};
-use manager::caches::Caches;
-use manager::context::{Chance, Context, Now};
-use manager::events::Recorder;
-use manager::queue::QueueMetrics;
-use manager::stopping::Stopping;
 use node::provisioner::{NAME, Provisioner};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use testkit::world;
 
 async fn start(folder: &Path) -> Client {
-    let server = ApiServer::builder(Place::Memory).start().await.unwrap();
-    let client = Client::new(server.for_identity(Identity::admin()), "default");
-    let now: Now = Arc::new(|| Timestamp::UNIX_EPOCH);
-    let (recorder, writer) = Recorder::new(client.clone(), "test", now.clone());
-    tokio::spawn(writer);
-    let chance = Chance::seeded(1);
-    let caches = Caches::new(client.clone(), chance.clone());
-    let (queues, stopping) = (QueueMetrics::default(), Stopping::default());
-    let context = Context { client: client.clone(), caches: caches.clone(), recorder, now, queues, chance, stopping };
+    let context = world::start().await;
     let provisioner = Provisioner::new(&context, "here", folder);
     tokio::spawn(async move { provisioner.run().await });
-    tokio::spawn(async move { caches.run().await });
+    world::watch(&context);
+    let client = context.client;
     let class = json!({
         "metadata": { "name": "local", "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
         "provisioner": NAME,

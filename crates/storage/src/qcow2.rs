@@ -213,6 +213,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs QEMU: make test"]
     fn an_empty_image_is_sound_at_every_size() {
         let folder = tempfile::tempdir().unwrap();
         for (index, size) in [512, 1 << 20, (1 << 29) + 512, 10 << 40, MAX_VIRTUAL_SIZE].into_iter().enumerate() {
@@ -225,6 +226,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs QEMU: make test"]
     fn an_overlay_names_its_backing_file_and_its_format() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().join("base, with=odd:chars é.img");
@@ -259,6 +261,7 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "needs QEMU: make test"]
     fn a_colon_behind_the_first_slash_is_no_protocol() {
         let folder = tempfile::tempdir().unwrap();
         let base = folder.path().join("nbd:localhost:10809");

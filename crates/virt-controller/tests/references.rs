@@ -1,8 +1,9 @@
 //! What VMs refer to, on the embedded server: data volumes, instancetypes, the cluster's configuration.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use manager::rate::Limit;
 use serde_json::json;
+use testkit::world::until;
 
 #[expect(dead_code, reason = "each test uses a part of it")]
 mod support;
@@ -24,7 +25,7 @@ async fn data_volumes_are_made_and_awaited_once_the_cluster_has_them() {
     world.vm("one", failed).await;
     world.define_data_volumes().await;
     let volumes: kube::Api<api::data_volume::DataVolume> = kube::Api::default_namespaced(world.client.clone());
-    let made = world.until("the data volume", async || volumes.get_opt("data").await.ok().flatten()).await;
+    let made = until("the data volume", async || volumes.get_opt("data").await.ok().flatten()).await;
     let vm = world.word("one", "Provisioning").await;
     assert!(api::owner::is_controlled_by(&made.metadata, vm.metadata.uid.as_deref().unwrap()));
     assert!(!failed(&vm));
@@ -43,12 +44,11 @@ async fn data_volumes_are_made_and_awaited_once_the_cluster_has_them() {
     claims.patch_status("data", &Default::default(), &kube::api::Patch::Merge(&bound)).await.unwrap();
     let done = json!({ "status": { "phase": "Succeeded" } });
     volumes.patch("data", &Default::default(), &kube::api::Patch::Merge(&done)).await.unwrap();
-    let launcher = world
-        .until("the launcher alone", async || {
-            let pods = world.pods().list(&Default::default()).await.unwrap().items;
-            (pods.len() == 1 && pods[0].metadata.name != pod.metadata.name).then(|| pods[0].clone())
-        })
-        .await;
+    let launcher = until("the launcher alone", async || {
+        let pods = world.pods().list(&Default::default()).await.unwrap().items;
+        (pods.len() == 1 && pods[0].metadata.name != pod.metadata.name).then(|| pods[0].clone())
+    })
+    .await;
     assert!(!launcher.metadata.annotations.unwrap().contains_key("kubevirt.io/ephemeral-provisioning"));
     world.boot("one").await;
     world.word("one", "Running").await;
@@ -93,7 +93,7 @@ async fn the_limit_of_requests_follows_the_kubevirt_object() {
     let world = World::start().await;
     let becomes = async |qps: f64, burst: u32| {
         let wanted = Limit { qps, burst };
-        world.until("the limit", async || (world.limiter.limit() == wanted).then_some(())).await;
+        until("the limit", async || (world.limiter.limit() == wanted).then_some(())).await;
     };
     becomes(200.0, 400).await;
     let bucket = json!({ "tokenBucketRateLimiter": { "qps": 5, "burst": 7 } });

@@ -72,6 +72,7 @@ async fn a_node_says_each_minute_that_it_is_there() {
 }
 
 #[tokio::test]
+#[ignore = "needs QEMU: make test"]
 async fn a_node_is_labelled_with_what_its_qemu_offers() {
     let bench = Bench::new().await;
     let handler = bench.handler_with(Settings { labels: true, ..bench.settings() }).await;

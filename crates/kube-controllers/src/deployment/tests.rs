@@ -1,3 +1,4 @@
+use json_patch::merge;
 use k8s_openapi::api::apps::v1::DeploymentCondition;
 use serde_json::Value;
 
@@ -20,6 +21,7 @@ fn template(image: &str) -> Value {
 }
 
 /// A deployment with a surge of 3, 2 missing at most and a deadline of ten minutes, with `changes` merged in.
+#[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
 fn deployment(replicas: i32, image: &str, changes: Value) -> Deployment {
     let mut deployment = json!({
         "metadata": { "name": "web", "namespace": "shop", "uid": "u-web", "generation": 1 },
@@ -30,11 +32,12 @@ fn deployment(replicas: i32, image: &str, changes: Value) -> Deployment {
             "template": template(image),
         },
     });
-    merge(&mut deployment, changes);
+    merge(&mut deployment, &changes);
     serde_json::from_value(deployment).unwrap()
 }
 
 /// A replica set of the deployment, all of whose pods but `missing` are available, with `changes` merged in.
+#[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
 fn set(image: &str, revision: u32, size: i32, missing: i32, changes: Value) -> ReplicaSet {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u-web", "controller": true,
@@ -52,7 +55,7 @@ fn set(image: &str, revision: u32, size: i32, missing: i32, changes: Value) -> R
         },
         "status": { "replicas": size, "readyReplicas": available, "availableReplicas": available },
     });
-    merge(&mut set, changes);
+    merge(&mut set, &changes);
     serde_json::from_value(set).unwrap()
 }
 
@@ -77,17 +80,6 @@ fn pods_of(set: &ReplicaSet) -> Vec<Pod> {
         .unwrap()
     };
     (0..status.replicas).map(pod).collect()
-}
-
-fn merge(into: &mut Value, changes: Value) {
-    match changes {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                merge(&mut into[key], value);
-            }
-        }
-        other => *into = other,
-    }
 }
 
 fn plan(deployment: &Deployment, sets: &[ReplicaSet]) -> Plan {

@@ -1,3 +1,4 @@
+use json_patch::merge;
 use k8s_openapi::api::apps::v1::ReplicaSetCondition;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ fn replica_set(replicas: i32) -> ReplicaSet {
 }
 
 /// A running, ready pod of the replica set, with `changes` merged in.
+#[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
 fn pod(name: &str, changes: Value) -> Pod {
     let owner = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u-web", "controller": true,
@@ -40,19 +42,8 @@ fn pod(name: &str, changes: Value) -> Pod {
             "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T11:00:10Z" }],
         },
     });
-    merge(&mut pod, changes);
+    merge(&mut pod, &changes);
     serde_json::from_value(pod).unwrap()
-}
-
-fn merge(into: &mut Value, changes: Value) {
-    match changes {
-        Value::Object(fields) => {
-            for (key, value) in fields {
-                merge(&mut into[key], value);
-            }
-        }
-        other => *into = other,
-    }
 }
 
 fn observed<'a>(replica_set: &'a ReplicaSet, pods: &'a [Pod]) -> Observed<'a> {

@@ -13,9 +13,8 @@ use kube::{Api, Client, ResourceExt};
 use kube_controllers::garbage::GarbageCollector;
 use manager::context::Context;
 use serde_json::{Value, json};
+use testkit::world;
 use tokio::time::sleep;
-
-use crate::support;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -100,7 +99,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A server and a collector that does not run yet.
     pub(crate) async fn idle() -> Self {
-        let context = support::context().await;
+        let context = world::start().await;
         // The tests' own requests do not go through the tap.
         let (client, tapped) = (context.client.clone(), Arc::default());
         let tap = Tap { client: client.clone(), tapped: Arc::clone(&tapped) };
@@ -117,7 +116,7 @@ impl Cluster {
     }
 
     pub(crate) fn run(&self) {
-        support::watch(&self.context);
+        world::watch(&self.context);
         let collector = self.collector.clone();
         tokio::spawn(async move { collector.run(5).await });
     }

@@ -102,30 +102,24 @@ pub(super) fn volume(volume: &PersistentVolume, ours: bool, claim: Option<&Persi
 
 #[cfg(test)]
 mod tests {
+    use json_patch::merge;
     use serde_json::{Value, json};
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
     fn pvc(spec: &Value, rest: Value) -> PersistentVolumeClaim {
         let mut whole = json!({ "metadata": { "name": "c", "namespace": "n", "uid": "u" }, "spec": spec });
-        merge(&mut whole, rest);
+        merge(&mut whole, &rest);
         serde_json::from_value(whole).unwrap()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
     fn pv(rest: Value) -> PersistentVolume {
         let spec = json!({ "persistentVolumeReclaimPolicy": "Delete" });
         let mut whole = json!({ "metadata": { "name": "v" }, "spec": spec });
-        merge(&mut whole, rest);
+        merge(&mut whole, &rest);
         serde_json::from_value(whole).unwrap()
-    }
-
-    fn merge(whole: &mut Value, rest: Value) {
-        match (whole, rest) {
-            (Value::Object(whole), Value::Object(rest)) => {
-                rest.into_iter().for_each(|(key, value)| merge(whole.entry(key).or_insert(Value::Null), value));
-            }
-            (whole, rest) => *whole = rest,
-        }
     }
 
     fn owner(uid: &str) -> Value {

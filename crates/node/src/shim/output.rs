@@ -97,9 +97,11 @@ async fn copy(mut source: Source, stream: Stream, log: Arc<Mutex<Log>>) {
 mod tests {
     use std::io::Write as _;
 
+    use testkit::waiting::eventually;
+
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_prompt_is_seen_before_its_line_ends() {
         let folder = tempfile::tempdir().unwrap();
         let log = Log::open(folder.path(), "c", 0).unwrap();
@@ -107,9 +109,8 @@ mod tests {
         let ((out, mut out_end), (error, _)) = (io::pipe().unwrap(), io::pipe().unwrap());
         let copies = Output::Pipes { out, error }.copy(log).unwrap();
         out_end.write_all(b"hello\nlogin: ").unwrap();
-        sleep(PROMPT * 4).await;
-        let written = std::fs::read_to_string(&path).unwrap();
-        assert!(written.ends_with(" stdout P login: \n"), "{written}");
+        let read = async || std::fs::read_to_string(&path).ok().filter(|text| text.ends_with(" stdout P login: \n"));
+        eventually("the prompt in the log", read).await;
         out_end.write_all(b"root\n").unwrap();
         drop(out_end);
         for copy in copies {

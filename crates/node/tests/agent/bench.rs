@@ -2,26 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use apiserver::{ApiServer, Clock, Identity, Place};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
-use manager::caches::Caches;
-use manager::context::{Chance, Context, Now};
-use manager::events::Recorder;
-use manager::queue::QueueMetrics;
-use manager::stopping::Stopping;
+use manager::context::Now;
 use node::agent::{Agent, MachineImage, Settings};
 use serde_json::{Value, json};
 use storage::pull::Registries;
 use tempfile::TempDir;
+use testkit::world::{self, World};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
 
 use crate::fake::Machine;
+pub(crate) use crate::pods::{condition, is_ready, phase, status, waiting};
 
 pub(crate) const NODE: &str = "here";
 
@@ -48,11 +42,8 @@ impl Drop for Bench {
 
 impl Bench {
     pub(crate) async fn new() -> Self {
-        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-        let started = Instant::now();
-        let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
-        let client = Client::new(server.for_identity(Identity::admin()), "default");
-        let now: Now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
+        let world = World::start().await;
+        let (client, now) = (world.client(), world.now);
         let machine = Machine::new(now.clone());
         let mut bench = Self { client, machine, folder: tempfile::tempdir().unwrap(), now, tasks: Vec::new() };
         bench.start();
@@ -61,23 +52,11 @@ impl Bench {
 
     /// Starts an agent, the first or the next one.
     pub(crate) fn start(&mut self) -> Agent {
-        let (recorder, writer) = Recorder::new(self.client.clone(), "test", self.now.clone());
-        let chance = Chance::seeded(1);
-        let caches = Caches::new(self.client.clone(), chance.clone());
-        let context = Context {
-            client: self.client.clone(),
-            caches: caches.clone(),
-            recorder,
-            now: self.now.clone(),
-            queues: QueueMetrics::default(),
-            chance,
-            stopping: Stopping::default(),
-        };
+        let (context, writer) = world::context(self.client.clone(), self.now.clone(), "test");
         let agent = Agent::new(&context, self.settings());
         let running = agent.clone();
-        self.tasks.push(tokio::spawn(writer));
-        self.tasks.push(tokio::spawn(async move { running.run().await }));
-        self.tasks.push(tokio::spawn(async move { caches.run().await }));
+        let run = tokio::spawn(async move { running.run().await });
+        self.tasks.extend([writer, run, world::watch(&context)]);
         agent
     }
 
@@ -130,29 +109,13 @@ impl Bench {
         self.pods().get(name).await.unwrap()
     }
 
-    /// Waits for something of a pod, at most so long.
+    /// Waits for something of a pod.
     pub(crate) async fn until(&self, name: &str, what: impl Fn(&Pod) -> bool) -> Pod {
-        let mut last = None;
-        for _ in 0..400 {
-            let pod = self.get(name).await;
-            if what(&pod) {
-                return pod;
-            }
-            last = pod.status;
-            sleep(Duration::from_millis(50)).await;
-        }
-        panic!("it never came to that: {}", serde_json::to_string_pretty(&last).unwrap());
+        world::until(name, async || Some(self.get(name).await).filter(|pod| what(pod))).await
     }
 
     pub(crate) async fn gone(&self, name: &str) {
-        for _ in 0..2000 {
-            if self.pods().get_opt(name).await.unwrap().is_none() {
-                return;
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        let pod = serde_json::to_string_pretty(&self.get(name).await).unwrap();
-        panic!("{name} is still there: {:?} {pod}", self.machine.log());
+        world::until("its end", async || self.pods().get_opt(name).await.unwrap().is_none().then_some(())).await;
     }
 
     pub(crate) async fn events(&self) -> Vec<String> {
@@ -160,31 +123,6 @@ impl Bench {
         let events = api.list(&ListParams::default()).await.unwrap().items;
         events.into_iter().map(|event| event.reason.unwrap_or_default()).collect()
     }
-}
-
-pub(crate) fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
-pub(crate) fn condition(pod: &Pod, kind: &str) -> String {
-    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let mut of_kind = conditions.into_iter().filter(|one| one.type_ == kind);
-    of_kind.next().map(|one| one.status.clone()).unwrap_or_default()
-}
-
-pub(crate) fn is_ready(pod: &Pod) -> bool {
-    condition(pod, "Ready") == "True"
-}
-
-pub(crate) fn status<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
-    let status = pod.status.as_ref()?;
-    let lists = [status.container_statuses.as_ref(), status.init_container_statuses.as_ref()];
-    lists.into_iter().flatten().flatten().find(|one| one.name == container)
-}
-
-pub(crate) fn waiting(pod: &Pod, container: &str) -> String {
-    let state = status(pod, container).and_then(|status| status.state.as_ref());
-    state.and_then(|state| state.waiting.as_ref()).and_then(|waiting| waiting.reason.clone()).unwrap_or_default()
 }
 
 pub(crate) fn simple() -> Value {

@@ -1,6 +1,7 @@
 //! How containers end, and what is known then.
 
 use node::runtime::spec::{Container, ContainerState, Resources};
+use testkit::waiting::eventually;
 
 use crate::support::{End, Machine, container, end_of, output, run, shell, wait};
 
@@ -8,8 +9,7 @@ fn ended(exit_code: i32) -> End {
     End { attempt: 0, exit_code, signal: None, out_of_memory: false, was_started: true, message: String::new() }
 }
 
-#[tokio::test]
-async fn a_container_runs_and_its_exit_code_and_output_are_kept() {
+pub(crate) async fn a_container_runs_and_its_exit_code_and_output_are_kept() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     let container = shell("echo out; echo error >&2; hostname; exit 7");
@@ -23,8 +23,7 @@ async fn a_container_runs_and_its_exit_code_and_output_are_kept() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_container_that_takes_too_much_memory_is_ended_and_that_is_told() {
+pub(crate) async fn a_container_that_takes_too_much_memory_is_ended_and_that_is_told() {
     let machine = Machine::new().await;
     let (_, shim) = machine.pod().await;
     let resources = Resources { memory: Some(32 << 20), ..Resources::default() };
@@ -34,8 +33,7 @@ async fn a_container_that_takes_too_much_memory_is_ended_and_that_is_told() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_pod_has_a_limit_of_its_own() {
+pub(crate) async fn a_pod_has_a_limit_of_its_own() {
     let machine = Machine::new().await;
     let mut sandbox = machine.sandbox();
     sandbox.resources = Resources { memory: Some(32 << 20), pids: Some(20), ..Resources::default() };
@@ -46,15 +44,12 @@ async fn a_pod_has_a_limit_of_its_own() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_signal_reaches_the_first_process() {
+pub(crate) async fn a_signal_reaches_the_first_process() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     let trapping = shell("trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.01; done");
     shim.start(&trapping).await.unwrap();
-    while !output(&sandbox, &trapping).contains("ready") {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    eventually("the container is ready", async || output(&sandbox, &trapping).contains("ready").then_some(())).await;
     shim.signal("main", 15).await.unwrap();
     assert_eq!(end_of(&shim, "main", 0).await, ended(3));
     assert!(output(&sandbox, &trapping).contains("got it"));
@@ -70,8 +65,7 @@ async fn a_signal_reaches_the_first_process() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_container_that_cannot_be_started_says_why() {
+pub(crate) async fn a_container_that_cannot_be_started_says_why() {
     let machine = Machine::new().await;
     let (_, shim) = machine.pod().await;
     let end = run(&shim, &container(&["/no/such/program"])).await;
@@ -83,8 +77,7 @@ async fn a_container_that_cannot_be_started_says_why() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn the_last_words_are_the_file_s_or_else_the_end_of_the_log() {
+pub(crate) async fn the_last_words_are_the_file_s_or_else_the_end_of_the_log() {
     let machine = Machine::new().await;
     let (_, shim) = machine.pod().await;
     let path = machine.path().join("message");
@@ -111,8 +104,7 @@ async fn the_last_words_are_the_file_s_or_else_the_end_of_the_log() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn the_end_of_a_pod_ends_all_that_runs_in_it() {
+pub(crate) async fn the_end_of_a_pod_ends_all_that_runs_in_it() {
     let machine = Machine::new().await;
     let (_, shim) = machine.pod().await;
     shim.start(&shell("trap '' TERM; sleep 1000 & sleep 1001")).await.unwrap();
@@ -126,8 +118,7 @@ async fn the_end_of_a_pod_ends_all_that_runs_in_it() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_container_that_wants_a_terminal_has_one() {
+pub(crate) async fn a_container_that_wants_a_terminal_has_one() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     let container = Container { tty: true, ..shell("test -t 1 && echo a terminal; test -t 0; exit $?") };

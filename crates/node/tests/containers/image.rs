@@ -47,8 +47,7 @@ fn libraries(program: &str) -> Vec<PathBuf> {
     text.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
 }
 
-#[tokio::test]
-async fn each_container_writes_to_its_own_copy_of_an_image() {
+pub(crate) async fn each_container_writes_to_its_own_copy_of_an_image() {
     let machine = Machine::new().await;
     let image = image(machine.path()).await;
     let (sandbox, shim) = machine.pod().await;

@@ -7,6 +7,7 @@ use node::runtime::spec::{Container, ContainerState};
 use node::runtime::{Places, Runtime, RuntimeError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use testkit::NEVER;
 
 use crate::support::{Machine, container, end_of, output, run, shell, wait};
 
@@ -23,8 +24,7 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&now)).unwrap() == 1
 }
 
-#[tokio::test]
-async fn an_attempt_that_is_asked_for_again_and_again_runs_once() {
+pub(crate) async fn an_attempt_that_is_asked_for_again_and_again_runs_once() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     let container = shell("echo once; read line < /dev/zero; sleep 1000");
@@ -44,8 +44,7 @@ async fn an_attempt_that_is_asked_for_again_and_again_runs_once() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn the_next_agent_finds_every_pod_and_what_happened_meanwhile() {
+pub(crate) async fn the_next_agent_finds_every_pod_and_what_happened_meanwhile() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     let (other_sandbox, other) = machine.pod().await;
@@ -76,8 +75,7 @@ async fn the_next_agent_finds_every_pod_and_what_happened_meanwhile() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn containers_do_not_outlive_their_shim() {
+pub(crate) async fn containers_do_not_outlive_their_shim() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     assert_eq!(run(&shim, &Container { name: "first".to_owned(), ..shell("exit 4") }).await.exit_code, 4);
@@ -101,8 +99,7 @@ async fn containers_do_not_outlive_their_shim() {
     again.end().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_shim_that_died_while_no_agent_was_there_leaves_nothing_running() {
+pub(crate) async fn a_shim_that_died_while_no_agent_was_there_leaves_nothing_running() {
     let machine = Machine::new().await;
     let (_, shim) = machine.pod().await;
     shim.start(&container(&["sleep", "1000"])).await.unwrap();
@@ -118,8 +115,7 @@ async fn a_shim_that_died_while_no_agent_was_there_leaves_nothing_running() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_shim_that_is_asked_to_end_ends_its_containers_first() {
+pub(crate) async fn a_shim_that_is_asked_to_end_ends_its_containers_first() {
     let machine = Machine::new().await;
     let (_, shim) = machine.pod().await;
     shim.start(&container(&["sleep", "1000"])).await.unwrap();
@@ -130,12 +126,11 @@ async fn a_shim_that_is_asked_to_end_ends_its_containers_first() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_command_in_a_container_answers_or_runs_out_of_time() {
+pub(crate) async fn a_command_in_a_container_answers_or_runs_out_of_time() {
     let machine = Machine::new().await;
     let (_, shim) = machine.pod().await;
     let command = |text: &str| ["sh", "-c", text].map(str::to_owned);
-    let patience = Duration::from_secs(30);
+    let patience = NEVER;
     assert!(shim.exec("main", &command("true"), patience).await.is_err());
     shim.start(&container(&["sleep", "1000"])).await.unwrap();
     let executed = shim.exec("main", &command("echo a; echo b >&2; exit 3"), patience).await.unwrap();
@@ -153,8 +148,7 @@ async fn a_command_in_a_container_answers_or_runs_out_of_time() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_runtime_that_cannot_run_containers_is_told_from_one_that_can() {
+pub(crate) async fn a_runtime_that_cannot_run_containers_is_told_from_one_that_can() {
     let folder = tempfile::tempdir().unwrap();
     let places = Places { state: folder.path().join("pods"), program: env!("CARGO_BIN_EXE_test-shim").into() };
     let found = Runtime::find(places.clone(), &["no-such-runtime", "/usr/bin/false", "runc"]).await.unwrap();
@@ -166,8 +160,7 @@ async fn a_runtime_that_cannot_run_containers_is_told_from_one_that_can() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-#[tokio::test]
-async fn a_shim_that_dies_while_it_starts_a_container_leaves_nothing_running() {
+pub(crate) async fn a_shim_that_dies_while_it_starts_a_container_leaves_nothing_running() {
     let machine = Machine::new().await;
     for delay in [0, 5, 10, 15, 20, 25, 30, 35, 40, 50] {
         let (_, shim) = machine.pod().await;

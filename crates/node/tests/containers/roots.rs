@@ -1,6 +1,7 @@
 //! What containers see.
 
 use node::runtime::spec::{Container, Device, Mount, Propagation, Root, User};
+use testkit::waiting::eventually;
 
 use crate::support::{Machine, container, output, run, shell};
 
@@ -8,8 +9,7 @@ fn mount(source: &std::path::Path, target: &str, read_only: bool) -> Mount {
     Mount { source: source.to_owned(), target: target.to_owned(), read_only, propagation: Propagation::Private }
 }
 
-#[tokio::test]
-async fn the_machine_s_root_shows_its_programs_and_nothing_else() {
+pub(crate) async fn the_machine_s_root_shows_its_programs_and_nothing_else() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     let program = machine.path().join("program");
@@ -39,8 +39,7 @@ async fn the_machine_s_root_shows_its_programs_and_nothing_else() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn mounts_are_read_only_or_not_as_asked() {
+pub(crate) async fn mounts_are_read_only_or_not_as_asked() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     let (kept, shown) = (machine.path().join("kept"), machine.path().join("shown"));
@@ -64,8 +63,7 @@ async fn mounts_are_read_only_or_not_as_asked() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn a_pod_has_a_network_of_its_own_unless_it_wants_the_machine_s() {
+pub(crate) async fn a_pod_has_a_network_of_its_own_unless_it_wants_the_machine_s() {
     let machine = Machine::new().await;
     let links =
         "cat /proc/net/dev | tail -n +3 | cut -d: -f1; cat /sys/class/net/lo/operstate; cat /proc/sys/kernel/hostname";
@@ -88,8 +86,7 @@ async fn a_pod_has_a_network_of_its_own_unless_it_wants_the_machine_s() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn containers_of_a_pod_share_network_and_memory_but_not_processes() {
+pub(crate) async fn containers_of_a_pod_share_network_and_memory_but_not_processes() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     shim.start(&shell(
@@ -97,9 +94,8 @@ async fn containers_of_a_pod_share_network_and_memory_but_not_processes() {
     ))
     .await
     .unwrap();
-    while output(&sandbox, &shell("")).lines().count() < 3 {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    let is_told = async || (output(&sandbox, &shell("")).lines().count() >= 3).then_some(());
+    eventually("the container has told", is_told).await;
     let other = Container {
         name: "other".to_owned(),
         ..shell(
@@ -117,8 +113,7 @@ async fn containers_of_a_pod_share_network_and_memory_but_not_processes() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
-#[tokio::test]
-async fn devices_are_those_that_were_asked_for() {
+pub(crate) async fn devices_are_those_that_were_asked_for() {
     let machine = Machine::new().await;
     let (sandbox, shim) = machine.pod().await;
     let devices =

@@ -6,31 +6,40 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::report::Reporter;
 
 /// Between two looks at how everything is; the line is read by people.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// The same as long as it starts, when somebody waits for it.
+const FIRST_LOOK: Duration = Duration::from_millis(100);
+
+/// After this it is called up with what is wrong with it: systemd would end it, and nobody could ask the API why.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Tells systemd that everything is up, and how it is from then on; without systemd it tells nobody.
 pub(super) async fn systemd(reporter: &Reporter) -> Infallible {
     let Some(socket) = std::env::var_os("NOTIFY_SOCKET").and_then(|name| open(name.as_bytes())) else {
         return std::future::pending().await;
     };
+    let begun = Instant::now();
     let mut told = String::new();
-    let mut is_first = true;
+    let mut is_up = false;
     loop {
-        let line = reporter.report().line();
-        if line != told {
-            let ready = if std::mem::take(&mut is_first) { "READY=1\n" } else { "" };
-            // systemd may be busy; the next change tells it.
-            if let Err(error) = socket.send(format!("{ready}STATUS={line}\n").as_bytes()) {
-                tracing::debug!(%error, "systemd was not told");
+        let report = reporter.report();
+        let line = report.line();
+        let comes_up = !is_up && (report.is_well() || begun.elapsed() >= PATIENCE);
+        if comes_up || line != told {
+            let ready = if comes_up { "READY=1\n" } else { "" };
+            // systemd may be busy; the next look tells it.
+            match socket.send(format!("{ready}STATUS={line}\n").as_bytes()) {
+                Ok(_) => (is_up, told) = (is_up || comes_up, line),
+                Err(error) => tracing::debug!(%error, "systemd was not told"),
             }
-            told = line;
         }
-        sleep(LOOK).await;
+        sleep(if is_up { LOOK } else { FIRST_LOOK }).await;
     }
 }
 

@@ -83,6 +83,11 @@ impl Report {
         parts.chain(less).collect()
     }
 
+    /// Whether nothing keeps VMs from running.
+    pub(crate) fn is_well(&self) -> bool {
+        self.parts.values().all(Option::is_none)
+    }
+
     /// In one line: for systemd, and for whoever starts it.
     pub(crate) fn line(&self) -> String {
         let ill: Vec<String> = self

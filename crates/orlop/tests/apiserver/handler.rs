@@ -10,6 +10,7 @@ use crate::process::{Process, ask};
 
 /// It tells what its QEMU offers, that the devices are not there yet, and in the end that it takes no more guests.
 #[tokio::test]
+#[ignore = "needs QEMU: make test"]
 async fn a_handler_tells_what_it_offers_and_takes_leave() {
     let folder = tempfile::tempdir().unwrap();
     let server = Process::start_with(folder.path(), &["--virtual-machines"]).await;

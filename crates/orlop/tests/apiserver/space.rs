@@ -24,6 +24,7 @@ async fn on_small_disk(folder: &Path) -> Process {
 }
 
 #[tokio::test]
+#[ignore = "needs root: make test"]
 async fn a_full_disk_is_an_error_to_the_client_and_no_more() {
     let folder = tempfile::tempdir().unwrap();
     let mut server = on_small_disk(folder.path()).await;

@@ -246,9 +246,16 @@ fn every_page_says_how_it_is() -> Result<()> {
     let systemd = std::os::unix::net::UnixDatagram::bind(&path)?;
     let enter = format!("{}export NOTIFY_SOCKET={}; ", devices(Lacks::Kvm), path.display());
     let machine = Machine::on(&enter, &[])?;
-    let mut buffer = [0; 4096];
-    let length = systemd.recv(&mut buffer)?;
-    let told = String::from_utf8_lossy(&buffer[..length]).into_owned();
+    // Until it is up, it tells what it still waits for.
+    let told = loop {
+        let mut buffer = [0; 4096];
+        let length = systemd.recv(&mut buffer)?;
+        let told = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        if told.starts_with("READY=1\n") {
+            break told;
+        }
+        ensure!(told.starts_with("STATUS=not well: "), "{told}");
+    };
     ensure!(told.starts_with("READY=1\nSTATUS=https://127.0.0.1:") && told.contains("with no KVM"), "{told}");
     machine.ready()?;
     let page = http::Request::get("/readyz?verbose").body(Vec::new())?;

@@ -1,4 +1,4 @@
-//! Many seeds on all cores. `ORLOP_SIM_SEED=7` runs one, `ORLOP_SIM_SEEDS=1000` more.
+//! Many seeds on all cores. `ORLOP_SIM_SEED=7` runs one, `make soak` many more.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,8 @@ use std::thread;
 use simulation::{Options, check};
 
 /// Runs each seed twice; panics with the report of the first that fails.
-pub(crate) fn check_seeds(usual: u64, options: impl Fn(u64) -> Options + Sync) {
-    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    let seeds = match number("ORLOP_SIM_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ORLOP_SIM_SEEDS").unwrap_or(usual),
-    };
+pub(crate) fn check_seeds(usual: usize, options: impl Fn(u64) -> Options + Sync) {
+    let seeds = testkit::soak::seeds("ORLOP_SIM_SEED", usual);
     let (next, failed) = (AtomicU64::new(seeds.start), Mutex::new(None));
     let work = || {
         while failed.lock().unwrap().is_none() {

@@ -35,6 +35,7 @@ fn content(file: &CachedFile) -> Vec<u8> {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn the_policy_says_when_the_registry_is_asked() {
     let mut registry = Registry::start().await;
     let (folder, registries) = (tempfile::tempdir().unwrap(), registry.registries());
@@ -70,6 +71,7 @@ async fn the_policy_says_when_the_registry_is_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn many_who_want_one_image_pull_it_once() {
     let registry = Registry::start().await;
     let bytes: Vec<u8> = (0..100_000_u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();

@@ -21,6 +21,7 @@ fn layout(content: &[u8]) -> Layout {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn a_pushed_image_is_pulled_by_tag_and_by_digest() {
     let registry = Registry::start().await;
     registry.push(&layout(b"content"), "v1", "disks/test:v1");
@@ -39,6 +40,7 @@ async fn a_pushed_image_is_pulled_by_tag_and_by_digest() {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn layers_of_all_kinds_come_through_a_registry() {
     let registry = Registry::start().await;
     for (tag, compression) in [("none", Compression::None), ("gzip", Compression::Gzip), ("zstd", Compression::Zstd)] {
@@ -50,6 +52,7 @@ async fn layers_of_all_kinds_come_through_a_registry() {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn plain_http_is_for_listed_hosts_only() {
     let registry = Registry::start().await;
     registry.push(&layout(b"x"), "v1", "disk:v1");
@@ -59,6 +62,7 @@ async fn plain_http_is_for_listed_hosts_only() {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn tls_needs_a_certificate_that_is_trusted() {
     let (registry, certificate) = Registry::start_with_tls().await;
     registry.push(&layout(b"encrypted"), "v1", "disk:v1");
@@ -70,6 +74,7 @@ async fn tls_needs_a_certificate_that_is_trusted() {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn a_registry_with_passwords_wants_the_right_one() {
     let registry = Registry::start_with_password().await;
     registry.push(&layout(b"private"), "v1", "disk:v1");
@@ -91,6 +96,7 @@ async fn a_registry_with_passwords_wants_the_right_one() {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn mirrors_are_tried_in_order_before_the_registry() {
     let registry = Registry::start().await;
     registry.push(&layout(b"mirrored"), "v1", "hub/library/disk:v1");
@@ -112,6 +118,7 @@ impl Progress for Seen {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn progress_grows_to_the_total() {
     let registry = Registry::start().await;
     let content: Vec<u8> =

@@ -6,10 +6,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use storage::image::Reference;
 use storage::pull::Registries;
+use testkit::waiting::eventually;
 
 use super::build::Layout;
 
@@ -43,17 +43,7 @@ impl Registry {
     }
 
     async fn start_with(extra: &str) -> Self {
-        // The port is free when it is looked for, and may be taken a moment later: then another is tried.
-        for _ in 0..10 {
-            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            if let Some(registry) = Self::try_start(port, extra).await {
-                return registry;
-            }
-        }
-        panic!("docker-registry does not start");
-    }
-
-    async fn try_start(port: u16, extra: &str) -> Option<Self> {
+        let port = testkit::ports::free();
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().display().to_string();
         let config = format!(
@@ -75,15 +65,14 @@ impl Registry {
             .stdout(log)
             .spawn()
             .expect("setpriv and docker-registry are needed by these tests; Debian has packages of these names");
-        while TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).is_err() {
+        let listens = async || {
             if child.try_wait().unwrap().is_some() {
-                let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
-                assert!(log.contains("address already in use"), "docker-registry ended: {log}");
-                return None;
+                panic!("docker-registry ended: {}", std::fs::read_to_string(folder.path().join("log")).unwrap());
             }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        Some(Self { child, port, folder, markers: AtomicUsize::new(0) })
+            TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).ok()
+        };
+        eventually("docker-registry listens", listens).await;
+        Self { child, port, folder, markers: AtomicUsize::new(0) }
     }
 
     pub(crate) fn host(&self) -> String {
@@ -120,14 +109,11 @@ impl Registry {
         let mut stream = TcpStream::connect(self.host()).unwrap();
         write!(stream, "GET {marker} HTTP/1.1\r\nHost: registry\r\nConnection: close\r\n\r\n").unwrap();
         std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
-        loop {
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-            if log.contains(&format!("{marker} ")) {
-                let ours = log.lines().filter(|line| line.contains("\"orlop/"));
-                return ours.filter(|line| words.iter().all(|word| line.contains(word))).count();
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let path = self.folder.path().join("log");
+        let read = async || std::fs::read_to_string(&path).ok().filter(|log| log.contains(&format!("{marker} ")));
+        let log = eventually("the marker in the log", read).await;
+        let ours = log.lines().filter(|line| line.contains("\"orlop/"));
+        ours.filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
     pub(crate) fn stop(&mut self) {

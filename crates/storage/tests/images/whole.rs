@@ -165,6 +165,7 @@ impl Drop for SmallDisk {
 }
 
 #[tokio::test]
+#[ignore = "needs root: make test"]
 async fn a_full_disk_is_told_and_nothing_is_left_on_it() {
     let disk = SmallDisk::new();
     let images = open(disk.0.path());
@@ -180,6 +181,7 @@ async fn a_full_disk_is_told_and_nothing_is_left_on_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs docker-registry and skopeo: make test"]
 async fn a_registry_that_lacks_an_image_is_told_from_one_that_is_not_there() {
     let folder = tempfile::tempdir().unwrap();
     let images = open(folder.path());

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
+pub(crate) use json_patch::merge;
 use serde_json::{Value, json};
 use virt_api::{Denial, Known, Operation, Request, Requester, Response, admit};
 use virt_rules::config::ClusterConfig;
@@ -157,24 +158,6 @@ pub(crate) fn denied(response: Response) -> Denial {
 /// The fields that an object is refused for; none if it is admitted.
 pub(crate) fn fields(response: Response) -> Vec<String> {
     response.outcome.err().into_iter().flat_map(|denial| denial.causes).map(|cause| cause.field).collect()
-}
-
-/// Merges as a JSON merge patch does.
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    for (key, value) in patch {
-        if value.is_null() {
-            target.as_object_mut().unwrap().remove(key);
-        } else {
-            merge(&mut target[key.as_str()], value);
-        }
-    }
 }
 
 pub(crate) fn changed(base: &Value, patch: &Value) -> Value {

@@ -1,6 +1,7 @@
 //! What the tests of this folder share: an instance from a few lines of JSON, and everything else as usual.
 
 use api::vmi::VirtualMachineInstance;
+use json_patch::merge;
 use serde_json::{Value, json};
 
 use super::*;
@@ -54,25 +55,15 @@ impl Bench {
 }
 
 /// An instance of 1Gi; `spec` is merged over it.
+#[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
 pub(super) fn vmi(spec: Value) -> VirtualMachineInstance {
     let mut object = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
         "metadata": { "name": "vm", "namespace": "ns", "uid": "db6109f4-73dc-4a04-9e56-7fe0ea823806" },
         "spec": { "domain": { "devices": {}, "memory": { "guest": "1Gi" } } },
     });
-    merge(&mut object["spec"], spec);
+    merge(&mut object["spec"], &spec);
     serde_json::from_value(object).unwrap()
-}
-
-fn merge(target: &mut Value, patch: Value) {
-    match (target, patch) {
-        (Value::Object(target), Value::Object(patch)) => {
-            for (key, value) in patch {
-                merge(target.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (target, patch) => *target = patch,
-    }
 }
 
 /// The compute container of a pod.

@@ -1,3 +1,4 @@
+use json_patch::merge;
 use proptest::prelude::*;
 
 use super::*;
@@ -16,21 +17,6 @@ struct Bench {
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    match patch {
-        Value::Object(fields) if target.is_object() => {
-            for (name, value) in fields {
-                if value.is_null() {
-                    target.as_object_mut().unwrap().remove(name);
-                } else {
-                    merge(&mut target[name], value);
-                }
-            }
-        }
-        _ => *target = patch.clone(),
-    }
 }
 
 fn template() -> Value {

@@ -2,6 +2,7 @@ mod replacing;
 
 use std::collections::BTreeMap;
 
+use json_patch::merge;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use proptest::prelude::*;
 
@@ -96,21 +97,6 @@ impl Bench {
             merge(&mut next, change);
         }
         serde_json::from_value(next).unwrap()
-    }
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    match patch {
-        Value::Object(fields) if target.is_object() => {
-            for (name, value) in fields {
-                if value.is_null() {
-                    target.as_object_mut().unwrap().remove(name);
-                } else {
-                    merge(&mut target[name], value);
-                }
-            }
-        }
-        _ => *target = patch.clone(),
     }
 }
 

@@ -1,27 +1,15 @@
 //! What the tests of the controllers start from: the embedded API server with the kinds of virtual machines, under a paused
 //! clock, and a client that counts what the controllers write.
 
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
-use apiserver::{ApiServer, Clock, Identity, Place};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::caches::Caches;
-use manager::context::{Chance, Context};
-use manager::events::Recorder;
-use manager::queue::QueueMetrics;
 use manager::rate::{Limit, RateLimiter};
-use manager::stopping::Stopping;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout};
-use tower::ServiceBuilder;
-use tower::util::MapRequestLayer;
+use testkit::world::{Notes, until, watch};
 use virt_controller::render::Launcher;
 use virt_controller::table::{DESCRIPTORS, Settings};
 
@@ -31,45 +19,25 @@ pub(crate) struct World {
     pub(crate) client: Client,
     /// What the KubeVirt object limits.
     pub(crate) limiter: RateLimiter,
-    /// Requests that the controllers made, as `METHOD path`.
-    requests: Arc<Mutex<Vec<String>>>,
+    /// What the controllers have asked for.
+    notes: Notes,
 }
 
 impl World {
     /// Starts all.
     pub(crate) async fn start() -> Self {
-        let started = Instant::now();
-        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-        let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
-        let client = Client::new(server.for_identity(Identity::admin()), "default");
-        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-        for definition in api::crd::all().unwrap() {
-            let definition = serde_json::from_value(json!(definition)).unwrap();
-            definitions.create(&PostParams::default(), &definition).await.unwrap();
-        }
-        let requests: Arc<Mutex<Vec<String>>> = Arc::default();
-        let noted = requests.clone();
-        let layer = MapRequestLayer::new(move |request: http::Request<kube::client::Body>| {
-            noted.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
-            request
-        });
-        let counted = ServiceBuilder::new().layer(layer).service(server.for_identity(Identity::admin()));
-        let own = Client::new(counted, "default");
-        let now: manager::context::Now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
-        let (recorder, writer) = Recorder::new(client.clone(), "test", now.clone());
-        tokio::spawn(writer);
-        let chance = Chance::seeded(1);
-        let caches = Caches::new(client.clone(), chance.clone());
-        let (queues, stopping) = (QueueMetrics::default(), Stopping::default());
-        let context = Context { client: own, caches: caches.clone(), recorder, now, queues, chance, stopping };
+        let world = testkit::world::World::start().await;
+        world.define(&[]).await;
+        let (own, notes) = world.noted();
+        let context = world.context(own);
         let limiter = RateLimiter::new(Limit { qps: 1.0, burst: 1 });
         let mut settings = Settings::new(Launcher::new("launcher:v1"));
         settings.limiter = Some(limiter.clone());
         for descriptor in DESCRIPTORS {
             tokio::spawn((descriptor.start)(&context, &settings).unwrap().run);
         }
-        tokio::spawn(async move { caches.run().await });
-        Self { client, limiter, requests }
+        watch(&context);
+        Self { client: world.client(), limiter, notes }
     }
 
     pub(crate) fn vms(&self) -> Api<VirtualMachine> {
@@ -86,21 +54,7 @@ impl World {
 
     /// Writes of the controllers so far, reads apart, and forgets them.
     pub(crate) fn writes(&self) -> Vec<String> {
-        let all = std::mem::take(&mut *self.requests.lock().unwrap());
-        all.into_iter().filter(|request| !request.starts_with("GET ")).collect()
-    }
-
-    /// Waits until a look at the server shows what is wanted.
-    pub(crate) async fn until<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-        let found = async {
-            loop {
-                if let Some(found) = look().await {
-                    return found;
-                }
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(Duration::from_secs(900), found).await.unwrap_or_else(|_| panic!("it does not come: {what}"))
+        self.notes.writes()
     }
 
     /// Waits until an instance satisfies something.
@@ -109,7 +63,7 @@ impl World {
         name: &str,
         wanted: impl Fn(&VirtualMachineInstance) -> bool,
     ) -> VirtualMachineInstance {
-        self.until(&format!("the wanted VMI {name}"), async || {
+        until(&format!("the wanted VMI {name}"), async || {
             self.vmis().get_opt(name).await.unwrap().filter(|vmi| wanted(vmi))
         })
         .await
@@ -117,7 +71,7 @@ impl World {
 
     /// Waits until a VM satisfies something.
     pub(crate) async fn vm(&self, name: &str, wanted: impl Fn(&VirtualMachine) -> bool) -> VirtualMachine {
-        self.until(&format!("the wanted VM {name}"), async || {
+        until(&format!("the wanted VM {name}"), async || {
             self.vms().get_opt(name).await.unwrap().filter(|vm| wanted(vm))
         })
         .await
@@ -131,7 +85,7 @@ impl World {
     /// Waits for the launcher pod of an instance that lives.
     pub(crate) async fn pod(&self, name: &str) -> Pod {
         let vmi = self.vmi(name, |vmi| !vmi.is_marked_for_deletion()).await;
-        self.until(&format!("a pod of {name}"), async || {
+        until(&format!("a pod of {name}"), async || {
             let pods = self.pods().list(&Default::default()).await.unwrap().items;
             pods.into_iter()
                 .find(|pod| pod.owner_references().iter().any(|owner| Some(&owner.uid) == vmi.metadata.uid.as_ref()))
@@ -204,9 +158,9 @@ impl World {
     pub(crate) async fn end_pod(&self, pod: &Pod) {
         let name = pod.name_any();
         let goes = |pod: &Option<Pod>| pod.as_ref().is_none_or(|pod| pod.metadata.deletion_timestamp.is_some());
-        let found = self
-            .until("the deletion of the pod", async || Some(self.pods().get_opt(&name).await.unwrap()).filter(goes))
-            .await;
+        let found =
+            until("the deletion of the pod", async || Some(self.pods().get_opt(&name).await.unwrap()).filter(goes))
+                .await;
         // One that never ran is gone at once.
         if found.is_some() {
             let now = kube::api::DeleteParams { grace_period_seconds: Some(0), ..Default::default() };

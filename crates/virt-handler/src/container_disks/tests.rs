@@ -95,6 +95,7 @@ fn image() -> serde_json::Value {
 }
 
 #[tokio::test]
+#[ignore = "needs root: make test"]
 async fn the_disk_of_a_container_is_mounted_read_only_and_taken_away_again() {
     let node = Node::new();
     fs::write(node.image().join("disk/some.img"), "the disk").unwrap();
@@ -118,6 +119,7 @@ async fn the_disk_of_a_container_is_mounted_read_only_and_taken_away_again() {
 }
 
 #[tokio::test]
+#[ignore = "needs root: make test"]
 async fn a_link_in_the_image_stays_inside_of_it() {
     let node = Node::new();
     let secret = node.folder.path().join("secret");
@@ -132,6 +134,7 @@ async fn a_link_in_the_image_stays_inside_of_it() {
 }
 
 #[tokio::test]
+#[ignore = "needs root: make test"]
 async fn what_is_no_file_or_not_the_only_one_is_refused() {
     let node = Node::new();
     fs::create_dir(node.image().join("disk/folder")).unwrap();
@@ -145,6 +148,7 @@ async fn what_is_no_file_or_not_the_only_one_is_refused() {
 }
 
 #[tokio::test]
+#[ignore = "needs root: make test"]
 async fn a_launchers_folder_or_file_that_is_a_link_is_refused() {
     let node = Node::new();
     fs::write(node.image().join("disk/some.img"), "the disk").unwrap();
@@ -165,6 +169,7 @@ async fn a_launchers_folder_or_file_that_is_a_link_is_refused() {
 }
 
 #[tokio::test]
+#[ignore = "needs root: make test"]
 async fn what_was_opened_is_what_is_mounted() {
     let node = Node::new();
     let disk = node.image().join("disk/some.img");

@@ -94,6 +94,7 @@ fn an_alias_stands_for_a_machine() {
 }
 
 #[tokio::test]
+#[ignore = "needs QEMU: make test"]
 async fn the_qemu_of_this_machine_answers() {
     let offer = ask(None, "qemu-system-x86_64".as_ref(), hypervisor::accelerator::Accelerator::Tcg).await.unwrap();
     assert!(offer.is_emulated && offer.machine("q35").is_some());

@@ -2,25 +2,19 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
-use apiserver::{ApiServer, Clock, Identity, Place};
-use jiff::Timestamp;
+use json_patch::merge;
 use k8s_openapi::api::core::v1::{Event, Node};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::caches::Caches;
-use manager::context::{Chance, Context, Now};
-use manager::events::Recorder;
-use manager::queue::QueueMetrics;
 use manager::stopping::Stopping;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::waiting::within;
+pub(crate) use testkit::world::seconds;
+use testkit::world::{self, Notes, World};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-use tower::util::MapRequest;
 use virt_handler::networks::{self, Connecting, Link, NetworkError, Networks};
 use virt_handler::{Handler, Settings};
 
@@ -30,11 +24,11 @@ pub(crate) const NODE: &str = "node";
 
 pub(crate) struct Bench {
     pub(crate) client: Client,
-    server: ApiServer,
-    now: Now,
+    world: World,
+    /// The handlers' client, and what they have asked for.
+    noted: Client,
+    notes: Notes,
     folder: TempDir,
-    /// What the handler has written, events apart, as method and path.
-    writes: Arc<Mutex<Vec<String>>>,
     pub(crate) network: Arc<FakeNetwork>,
 }
 
@@ -82,23 +76,16 @@ impl Networks for FakeNetwork {
 
 impl Bench {
     pub(crate) async fn new() -> Self {
-        let started = Instant::now();
-        let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-        let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
-        let now: Now = Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed());
-        let client = Client::new(server.for_identity(Identity::admin()), "default");
-        for definition in api::crd::all().unwrap() {
-            if ["VirtualMachineInstance", "KubeVirt"].contains(&definition.spec.names.kind.as_str()) {
-                let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-                definitions.create(&PostParams::default(), &definition).await.unwrap();
-            }
-        }
-        sleep(Duration::from_secs(1)).await;
+        let world = World::start().await;
+        world.define(&["VirtualMachineInstance", "KubeVirt"]).await;
+        let client = world.client();
+        seconds(1).await;
         let node: Node = serde_json::from_value(json!({ "metadata": { "name": NODE } })).unwrap();
         Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("pods")).unwrap();
-        Self { client, server, now, folder, writes: Arc::default(), network: Arc::default() }
+        let (noted, notes) = world.noted();
+        Self { client, world, noted, notes, folder, network: Arc::default() }
     }
 
     pub(crate) fn settings(&self) -> Settings {
@@ -113,32 +100,19 @@ impl Bench {
     }
 
     pub(crate) async fn handler_with(&self, settings: Settings) -> Running {
-        let heard = self.writes.clone();
-        let tapped = MapRequest::new(self.server.for_identity(Identity::admin()), move |request: http::Request<_>| {
-            if request.method() != http::Method::GET && !request.uri().path().contains("/events") {
-                heard.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
-            }
-            request
-        });
-        let client = Client::new(tapped, "default");
-        let (recorder, writer) = Recorder::new(client.clone(), "virt-handler", self.now.clone());
-        let chance = Chance::seeded(1);
-        let caches = Caches::new(client.clone(), chance.clone());
-        let (now, queues, stopping) = (self.now.clone(), QueueMetrics::default(), Stopping::default());
-        let context =
-            Context { client, caches: caches.clone(), recorder, now, queues, chance, stopping: stopping.clone() };
+        let (context, writer) = world::context(self.noted.clone(), self.world.now.clone(), "virt-handler");
         let handler = Handler::with_networks(&context, settings, self.network.clone());
         let run = tokio::spawn(async move { handler.run().await });
-        let watch = tokio::spawn(async move { caches.run().await });
-        let running = Running { stopping, tasks: vec![run, watch, tokio::spawn(writer)] };
-        sleep(Duration::from_secs(1)).await;
+        let tasks = vec![run, world::watch(&context), writer];
+        let running = Running { stopping: context.stopping, tasks };
+        seconds(1).await;
         running
     }
 
-    /// What the handlers have written since the last time, their node apart.
+    /// What the handlers have written since the last time, events and their node apart.
     pub(crate) fn writes(&self) -> Vec<String> {
-        let writes = std::mem::take(&mut *self.writes.lock().unwrap());
-        writes.into_iter().filter(|write| !write.contains("/nodes/")).collect()
+        let is_other = |write: &String| !["/nodes/", "/events"].iter().any(|part| write.contains(part));
+        self.notes.writes().into_iter().filter(is_other).collect()
     }
 
     pub(crate) fn vmis(&self) -> Api<VirtualMachineInstance> {
@@ -171,7 +145,7 @@ impl Bench {
         let api: Api<Node> = Api::all(self.client.clone());
         let has = |node: Option<&Node>| node.is_some_and(|node| node.labels().contains_key(label));
         let wait = kube::runtime::wait::await_condition(api, NODE, has);
-        tokio::time::timeout(Duration::from_secs(60), wait).await.unwrap().unwrap();
+        within("the label", wait).await.unwrap();
     }
 
     /// The folder of all pods.
@@ -231,19 +205,4 @@ impl Bench {
         let patch = json!({ "metadata": { "finalizers": null } });
         self.vmis().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
     }
-}
-
-fn merge(target: &mut Value, change: &Value) {
-    match (target, change) {
-        (Value::Object(target), Value::Object(change)) => {
-            for (key, value) in change {
-                merge(target.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (target, change) => *target = change.clone(),
-    }
-}
-
-pub(crate) async fn seconds(count: u64) {
-    sleep(Duration::from_secs(count)).await;
 }

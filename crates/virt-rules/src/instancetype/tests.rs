@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use api::instancetype::VirtualMachineInstancetype;
 use api::preference::VirtualMachinePreference;
 use api::testing::{Optional, values};
+use json_patch::merge;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -49,17 +50,6 @@ fn applied(vmi: &Value, instancetype: Option<&Value>, preference: Option<&Value>
 /// `{"a": {"b": value}}` of `a.b`.
 fn nested(path: &str, value: &Value) -> Value {
     path.rsplit('.').fold(value.clone(), |inner, key| json!({ key: inner }))
-}
-
-fn merge(into: &mut Value, from: &Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from.clone(),
-    }
 }
 
 fn parse(json: &str) -> Value {

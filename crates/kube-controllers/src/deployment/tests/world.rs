@@ -58,7 +58,7 @@ impl World {
         for update in plan.update {
             let set = self.sets.iter_mut().find(|set| set.metadata.uid.as_ref() == Some(&update.target.uid)).unwrap();
             let mut changed = serde_json::to_value(&*set).unwrap();
-            merge(&mut changed, update.patch());
+            merge(&mut changed, &update.patch());
             let mut changed: ReplicaSet = serde_json::from_value(changed).unwrap();
             if changed.spec != set.spec {
                 *changed.metadata.generation.as_mut().unwrap() += 1;

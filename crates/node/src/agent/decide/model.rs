@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use json_patch::merge;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
@@ -271,20 +272,5 @@ impl World {
         let kept = record.containers.get_mut(container).unwrap();
         let stopping = kept.stopping.get_or_insert(Stopping { since: now, killed });
         stopping.killed |= killed;
-    }
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else { return *target = patch.clone() };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    let Some(target) = target.as_object_mut() else { return };
-    for (key, value) in patch {
-        if value.is_null() {
-            target.remove(key);
-        } else {
-            merge(target.entry(key.clone()).or_insert(Value::Null), value);
-        }
     }
 }

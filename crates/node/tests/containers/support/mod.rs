@@ -2,13 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use node::runtime::spec::{Container, ContainerState, PodState, Resources, Root, Sandbox, User};
 use node::runtime::{Places, Runtime, Shim};
-
-/// No step of any test takes as long.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+use testkit::NEVER;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -127,7 +124,7 @@ pub(crate) fn shell(script: &str) -> Container {
 /// Waits for what the condition is about.
 pub(crate) async fn wait(shim: &Shim, condition: impl FnMut(&PodState) -> bool) -> PodState {
     let mut states = shim.states();
-    let state = tokio::time::timeout(PATIENCE, states.wait_for(condition)).await;
+    let state = tokio::time::timeout(NEVER, states.wait_for(condition)).await;
     state.unwrap_or_else(|_| panic!("{:?}", shim.states().borrow())).unwrap().clone()
 }
 

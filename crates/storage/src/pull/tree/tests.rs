@@ -90,6 +90,7 @@ impl Builder {
 }
 
 #[test]
+#[ignore = "needs root: make test"]
 fn files_folders_links_and_pipes_keep_their_attributes() {
     let place = Place::new();
     let layer = Builder::new()
@@ -112,6 +113,7 @@ fn files_folders_links_and_pipes_keep_their_attributes() {
 }
 
 #[test]
+#[ignore = "needs root: make test"]
 fn later_layers_replace_and_hide() {
     let place = Place::new();
     let lower = Builder::new().file("a/x", "1").file("a/y", "1").file("b/x", "1").file("c", "1").link("d", "a");
@@ -126,6 +128,7 @@ fn later_layers_replace_and_hide() {
 }
 
 #[test]
+#[ignore = "needs root: make test"]
 fn a_layer_does_not_hide_what_it_brings_itself() {
     let place = Place::new();
     let lower = Builder::new().file("a/old", "1").file("b", "1");
@@ -137,6 +140,7 @@ fn a_layer_does_not_hide_what_it_brings_itself() {
 }
 
 #[test]
+#[ignore = "needs root: make test"]
 fn entries_go_through_links_within_the_image() {
     let place = Place::new();
     let lower = Builder::new().folder("usr/bin").link("bin", "usr/bin").link("sbin", "/usr/bin");
@@ -178,6 +182,7 @@ fn links_do_not_lead_out() {
 }
 
 #[test]
+#[ignore = "needs root: make test"]
 fn names_that_lead_upwards_are_refused() {
     for name in ["../x", "a/../../x", "..", ".wh...", "a/.wh..", ".wh."] {
         let place = Place::new();
@@ -297,6 +302,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
+    #[ignore = "needs root: make test"]
     fn layers_add_up_as_an_overlay_of_them_would(layers in vec(steps(), 1..4)) {
         let place = Place::new();
         let archives: Vec<_> = layers.iter().map(|layer| layer_of(layer)).collect();

@@ -1,20 +1,20 @@
-//! Real containers in a real network: needs root, runc and the CNI plugins. The machine is a network namespace of its own.
+//! The agent with real containers in a real network, on a machine of its own.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "this test uses a part of it")]
+#[path = "../support/pods.rs"]
+mod pods;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use apiserver::{ApiServer, Identity, Place};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
-use manager::caches::Caches;
-use manager::context::{Chance, Context, Now};
-use manager::events::Recorder;
-use manager::queue::QueueMetrics;
-use manager::stopping::Stopping;
+use manager::context::Now;
 use network::cni::{self, Cni};
 use node::agent::{Agent, MachineImage, Settings, logs};
 use node::runtime::{Places, Runtime};
@@ -22,13 +22,17 @@ use serde_json::{Value, json};
 use storage::images::Images;
 use storage::pull::{Digest, Limits, Registries};
 use tempfile::TempDir;
+use testkit::waiting::eventually;
+use testkit::{Harness, Need, tests, world};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 
-use crate::bench::{is_ready, phase, status};
+use pods::{is_ready, phase, status};
 
-/// Set in the process that is alone in its network namespace.
-const INSIDE: &str = "ORLOP_TEST_INSIDE";
+fn main() -> std::process::ExitCode {
+    let needs = [Need::Root, Need::Program("runc"), Need::Program("iptables"), Need::Program("/usr/lib/cni/bridge")];
+    let tests = tests![async pods_run_on_a_real_machine_and_leave_nothing_behind];
+    Harness::default().needing(&needs).on_own_machine().run(tests)
+}
 
 struct Real {
     folder: TempDir,
@@ -95,18 +99,7 @@ impl Real {
     #[expect(clippy::disallowed_methods, reason = "a test on a real machine has its clock")]
     fn start(&mut self) -> Agent {
         let now: Now = Arc::new(Timestamp::now);
-        let (recorder, writer) = Recorder::new(self.client.clone(), "test", now.clone());
-        let chance = Chance::seeded(1);
-        let caches = Caches::new(self.client.clone(), chance.clone());
-        let context = Context {
-            client: self.client.clone(),
-            caches: caches.clone(),
-            recorder,
-            now,
-            queues: QueueMetrics::default(),
-            chance,
-            stopping: Stopping::default(),
-        };
+        let (context, writer) = world::context(self.client.clone(), now, "test");
         let root = self.folder.path();
         let agent = Agent::new(
             &context,
@@ -131,9 +124,8 @@ impl Real {
             },
         );
         let running = agent.clone();
-        self.tasks.push(tokio::spawn(writer));
-        self.tasks.push(tokio::spawn(async move { running.run().await }));
-        self.tasks.push(tokio::spawn(async move { caches.run().await }));
+        let run = tokio::spawn(async move { running.run().await });
+        self.tasks.extend([writer, run, world::watch(&context)]);
         agent
     }
 
@@ -146,38 +138,24 @@ impl Real {
     }
 
     async fn until(&self, name: &str, what: impl Fn(&Pod) -> bool) -> Pod {
-        for _ in 0..600 {
-            let pod = self.pods().get(name).await.unwrap();
-            if what(&pod) {
-                return pod;
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        let pod = self.pods().get(name).await.unwrap().status;
-        panic!("it never came to that: {}", serde_json::to_string_pretty(&pod).unwrap());
+        eventually(name, async || self.pods().get(name).await.ok().filter(|pod| what(pod))).await
     }
 
     /// Waits until nothing of any pod is left; folders go after the object.
     async fn empty(&self) {
         let count = |name: &str| std::fs::read_dir(self.folder.path().join(name)).unwrap().count();
-        for _ in 0..200 {
-            if count("pods") + count("logs") == 0 {
-                return;
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-        panic!("{} pods are left", count("pods"));
+        eventually("the end of all pods", async || (count("pods") + count("logs") == 0).then_some(())).await;
     }
 
     async fn gone(&self, name: &str) {
-        for _ in 0..600 {
-            if self.pods().get_opt(name).await.unwrap().is_none() {
-                return;
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{name} is still there");
+        eventually("its end", async || self.pods().get_opt(name).await.unwrap().is_none().then_some(())).await;
     }
+}
+
+/// A pod of one container that runs once.
+fn pod_of(name: &str, container: &Value) -> Value {
+    let spec = json!({ "nodeName": "here", "restartPolicy": "Never", "containers": [container] });
+    json!({ "metadata": { "name": name }, "spec": spec })
 }
 
 fn launcher() -> Value {
@@ -245,32 +223,15 @@ fn layout(folder: &Path) -> String {
     format!("oci:{}", layout.display())
 }
 
-#[test]
-fn pods_run_on_a_real_machine_and_leave_nothing_behind() {
-    if std::env::var_os(INSIDE).is_none() {
-        let name = "real::pods_run_on_a_real_machine_and_leave_nothing_behind";
-        let inside = Command::new("unshare")
-            .arg("--net")
-            .arg(std::env::current_exe().unwrap())
-            .args(["--exact", name, "--nocapture"])
-            .env(INSIDE, "1")
-            .output()
-            .unwrap();
-        let said = [inside.stdout, inside.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        assert!(inside.status.success(), "{}\n{}", said[0], said[1]);
-        return;
-    }
-    let events = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    events.block_on(async {
-        let mut real = Real::new().await;
-        a_launcher_lives_on(&mut real).await;
-        a_job_ends(&mut real).await;
-        let root = real.folder.path();
-        assert_eq!(mounts(root), Vec::<String>::new());
-        assert!(real.runtime.existing().await.unwrap().is_empty());
-        let links = Command::new("ip").args(["-brief", "link"]).output().unwrap().stdout;
-        assert!(!String::from_utf8(links).unwrap().contains("veth"));
-    });
+async fn pods_run_on_a_real_machine_and_leave_nothing_behind() {
+    let mut real = Real::new().await;
+    a_launcher_lives_on(&mut real).await;
+    a_job_ends(&mut real).await;
+    let root = real.folder.path();
+    assert_eq!(mounts(root), Vec::<String>::new());
+    assert!(real.runtime.existing().await.unwrap().is_empty());
+    let links = Command::new("ip").args(["-brief", "link"]).output().unwrap().stdout;
+    assert!(!String::from_utf8(links).unwrap().contains("veth"));
 }
 
 async fn a_launcher_lives_on(real: &mut Real) {
@@ -283,7 +244,10 @@ async fn a_launcher_lives_on(real: &mut Real) {
 
     real.kill();
     let agent = real.start();
-    sleep(Duration::from_secs(2)).await;
+    // When the next agent has run another pod, it has seen all.
+    real.create(pod_of("later", &json!({ "name": "c", "image": "orlop.dev/machine", "command": ["/bin/true"] }))).await;
+    real.until("later", |pod| phase(pod) == "Succeeded").await;
+    real.pods().delete("later", &DeleteParams::default()).await.unwrap();
     let after = real.until("launcher", is_ready).await;
     assert_eq!(status(&after, "compute").unwrap().container_id, before);
     assert_eq!(text(&agent, &after, "compute").await, "900000\nlauncher\n");
@@ -296,8 +260,7 @@ async fn a_job_ends(real: &mut Real) {
     real.kill();
     let agent = real.start();
     let container = json!({ "name": "c", "image": layout(real.folder.path()), "args": ["echo $GREETING; echo bye > /dev/termination-log; exit 3"] });
-    let spec = json!({ "nodeName": "here", "restartPolicy": "Never", "containers": [container] });
-    real.create(json!({ "metadata": { "name": "job" }, "spec": spec })).await;
+    real.create(pod_of("job", &container)).await;
     let failed = real.until("job", |pod| phase(pod) == "Failed").await;
     let end = status(&failed, "c").unwrap().state.clone().unwrap().terminated.unwrap();
     assert_eq!((end.exit_code, end.message.as_deref()), (3, Some("bye\n")));

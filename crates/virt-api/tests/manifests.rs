@@ -1,10 +1,22 @@
 //! Manifests that people have: each is admitted, or refused with these words.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "this test uses a part of it")]
+#[path = "admission/support.rs"]
+mod support;
 
 use std::path::Path;
 
 use serde_json::{Value, json};
+use testkit::{Harness, Need, needs, tests};
 
-use crate::support::{Cluster, create};
+use support::{Cluster, create};
+
+fn main() -> std::process::ExitCode {
+    let beside = tests![manifests_beside_the_repository_are_admitted_or_refused_as_listed];
+    let beside = beside.into_iter().map(|test| test.needing(&[Need::Shared("manifests")]));
+    Harness::default().run(beside.chain(tests![every_example_is_admitted]).collect())
+}
 
 /// Refused manifests and words of the refusal; all others are admitted.
 const REFUSED: &[(&str, &str)] = &[
@@ -24,9 +36,8 @@ fn cluster() -> Cluster {
 }
 
 fn check(folder: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
     let mut checked = 0;
-    for entry in entries {
+    for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
@@ -46,14 +57,11 @@ fn check(folder: &Path) -> usize {
     checked
 }
 
-#[test]
 fn every_example_is_admitted() {
     assert!(check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")) > 0);
 }
 
-#[test]
 fn manifests_beside_the_repository_are_admitted_or_refused_as_listed() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/manifests");
-    let checked = check(&folder);
-    assert!(checked == 0 || checked > REFUSED.len(), "{checked}");
+    let checked = check(&needs::shared("manifests"));
+    assert!(checked > REFUSED.len(), "{checked}");
 }
