@@ -15,7 +15,7 @@ use crate::schema::core;
 /// One full or incremental backup of a running VM's disks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineBackup {
     /// API group and version of this object.
     pub api_version: Option<String>,
@@ -146,7 +146,7 @@ pub struct BackupOptions {
 /// Remembers a VM's last checkpoint for incremental backups.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineBackupTracker {
     /// API group and version of this object.
     pub api_version: Option<String>,

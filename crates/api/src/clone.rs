@@ -18,7 +18,7 @@ use crate::snapshot::Condition;
 /// Makes a new VM from an existing VM or snapshot.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineClone {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -15,7 +15,7 @@ use crate::schema::core;
 /// A claim that somebody fills with data. Its definition is CDI's, not ours.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct DataVolume {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -3,11 +3,17 @@
 //! serde alone answers `invalid type: string "two", expected u32`. Here the same mistake reads
 //! `spec.domain.cpu.cores: expected a whole number from 0 to 4294967295, got the string "two"`.
 
-use std::fmt;
+mod tree;
+mod words;
+
+use std::cell::RefCell;
 
 use k8s_openapi::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+pub use tree::{Misfit, Tree};
+use words::explain;
 
 /// The most text that is read as one manifest; as much as an API server takes in one request.
 const MAX_MANIFEST: usize = 3 << 20;
@@ -52,11 +58,20 @@ pub enum DecodeError {
     },
 }
 
+/// A type that is an object of its own. Its tree of types is compiled once, for [`Tree`], in this crate.
+pub trait Root: Resource + Sized {
+    /// Reads one from a tree.
+    ///
+    /// # Errors
+    /// When a field does not fit.
+    fn read(tree: Tree<'_>) -> Result<Self, Misfit>;
+}
+
 /// Reads one object from YAML, of which JSON is a part.
 ///
 /// # Errors
 /// When the text is malformed, of another kind, or a field does not fit.
-pub fn manifest<T: Resource + DeserializeOwned>(text: &str) -> Result<Decoded<T>, DecodeError> {
+pub fn manifest<T: Root>(text: &str) -> Result<Decoded<T>, DecodeError> {
     if text.len() > MAX_MANIFEST {
         return Err(DecodeError::Size(text.len()));
     }
@@ -68,34 +83,46 @@ pub fn manifest<T: Resource + DeserializeOwned>(text: &str) -> Result<Decoded<T>
 ///
 /// # Errors
 /// When it is of another kind, or a field does not fit.
-pub fn object<T: Resource + DeserializeOwned>(json: Value) -> Result<Decoded<T>, DecodeError> {
+pub fn object<T: Root>(json: Value) -> Result<Decoded<T>, DecodeError> {
     expect_text(&json, "kind", T::KIND, |found| found == T::KIND)?;
     let expected = format!("a version of {}, such as {}", T::GROUP, T::API_VERSION);
     expect_text(&json, "apiVersion", &expected, |found| {
         found.rsplit_once('/').is_some_and(|(group, version)| group == T::GROUP && !version.is_empty())
     })?;
-    part(json)
+    root(json)
 }
 
-/// Reads any part of an object, or a body without a kind.
+/// Reads one object from JSON, whatever kind it says it is.
+///
+/// # Errors
+/// When a field does not fit.
+pub fn root<T: Root>(json: Value) -> Result<Decoded<T>, DecodeError> {
+    with(json, T::read)
+}
+
+/// Reads a part of an object, or a body without a kind.
 ///
 /// # Errors
 /// When a field does not fit.
 pub fn part<T: DeserializeOwned>(json: Value) -> Result<Decoded<T>, DecodeError> {
-    let mut unknown = Vec::new();
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(json, &mut track);
-    let decoded = serde_ignored::deserialize(tracked, |path| unknown.push(readable(&path)));
-    match decoded {
-        Ok(object) => Ok(Decoded { object, unknown }),
-        Err(error) => {
-            let problem = explain(&error.to_string());
-            Err(match track.path().to_string().as_str() {
-                "." => DecodeError::Field { path: "the object itself".to_owned(), problem },
-                path => DecodeError::Field { path: path.to_owned(), problem },
-            })
+    with(json, |tree| T::deserialize(tree))
+}
+
+fn with<T>(json: Value, read: impl FnOnce(Tree<'_>) -> Result<T, Misfit>) -> Result<Decoded<T>, DecodeError> {
+    let unknown = RefCell::default();
+    let read = read(Tree::new(json, &unknown));
+    match read {
+        Ok(object) => Ok(Decoded { object, unknown: unknown.into_inner() }),
+        Err(Misfit { place, problem }) => {
+            let path = place.filter(|place| !place.is_empty()).unwrap_or_else(|| "the object itself".to_owned());
+            Err(DecodeError::Field { path, problem: explain(&problem) })
         }
     }
+}
+
+/// For a root type that is read from any format, as serde asks for it.
+pub(crate) fn any<T: Root>(json: Value) -> Result<T, Misfit> {
+    T::read(Tree::new(json, &RefCell::default()))
 }
 
 fn expect_text(
@@ -111,82 +138,4 @@ fn expect_text(
         None => "nothing".to_owned(),
     };
     Err(DecodeError::Kind { path, expected: expected.to_owned(), found })
-}
-
-/// `serde_ignored` marks options with `?` and lists with numbers; users know `spec.disks[0].name`.
-fn readable(path: &serde_ignored::Path<'_>) -> String {
-    use serde_ignored::Path;
-
-    struct Readable<'a>(&'a Path<'a>);
-
-    impl fmt::Display for Readable<'_> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            match self.0 {
-                Path::Root => Ok(()),
-                Path::Seq { parent, index } => write!(f, "{}[{index}]", Self(parent)),
-                Path::Map { parent, key } => {
-                    let parent = Readable(parent).to_string();
-                    if parent.is_empty() { f.write_str(key) } else { write!(f, "{parent}.{key}") }
-                }
-                Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
-                    Readable(parent).fmt(f)
-                }
-            }
-        }
-    }
-
-    Readable(path).to_string()
-}
-
-/// Says in words of the API what serde says in words of Rust.
-fn explain(message: &str) -> String {
-    if let Some(field) = message.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`')) {
-        return format!("the field {field} is required");
-    }
-    if let Some((found, expected)) =
-        message.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected "))
-    {
-        return format!("expected {}, got {found:?}", expected.replace('`', ""));
-    }
-    // Times are read by `jiff`, the only parser here with words of its own.
-    if message.starts_with("failed to parse") {
-        return format!("expected a time such as 2006-01-02T15:04:05Z; {message}");
-    }
-    let stripped = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
-    let Some((found, expected)) = stripped.and_then(|rest| rest.rsplit_once(", expected ")) else {
-        return message.to_owned();
-    };
-    format!("expected {}, got {}", in_words(expected), found_in_words(found))
-}
-
-fn in_words(expected: &str) -> &str {
-    match expected {
-        "u32" => "a whole number from 0 to 4294967295",
-        "i32" => "a whole number from -2147483648 to 2147483647",
-        "i64" | "integer `i64`" => "a whole number",
-        "f64" => "a number",
-        "a boolean" => "true or false",
-        "a sequence" => "a list",
-        "a map" => "an object",
-        other if other.starts_with("struct ") => "an object",
-        other => other,
-    }
-}
-
-fn found_in_words(found: &str) -> String {
-    if let Some(number) = found.strip_prefix("integer `").and_then(|rest| rest.strip_suffix('`')) {
-        return format!("the number {number}");
-    }
-    if let Some(number) = found.strip_prefix("floating point `").and_then(|rest| rest.strip_suffix('`')) {
-        return format!("the number {number}");
-    }
-    if let Some(flag) = found.strip_prefix("boolean `").and_then(|rest| rest.strip_suffix('`')) {
-        return flag.to_owned();
-    }
-    match found {
-        "sequence" => "a list".to_owned(),
-        "map" => "an object".to_owned(),
-        "null" => "null".to_owned(),
-        other => format!("the {other}"),
-    }
 }

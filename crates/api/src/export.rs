@@ -17,7 +17,7 @@ use crate::schema::core;
 /// Offers VM disks and manifests for download over HTTPS.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineExport {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -16,7 +16,7 @@ use crate::schema;
 /// CPU, memory and device sizing that VMs of one namespace share.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineInstancetype {
     /// API group and version of this object.
     pub api_version: Option<String>,
@@ -38,7 +38,7 @@ pub type VirtualMachineInstancetypeList = k8s_openapi::List<VirtualMachineInstan
 /// CPU, memory and device sizing for VMs of all namespaces.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineClusterInstancetype {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -21,7 +21,7 @@ use crate::volumes::PullPolicy;
 /// The KubeVirt installation that virt-operator deploys and keeps up.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct KubeVirt {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -17,7 +17,7 @@ use crate::schema;
 /// One live migration of a VMI; deleting it cancels the move.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineInstanceMigration {
     /// API group and version of this object.
     pub api_version: Option<String>,

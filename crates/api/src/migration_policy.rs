@@ -16,7 +16,7 @@ use crate::schema;
 /// Live migration settings for a chosen group of VMIs.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct MigrationPolicy {
     /// API group and version of this object.
     pub api_version: Option<String>,

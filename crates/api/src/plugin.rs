@@ -13,7 +13,7 @@ use crate::schema;
 /// An extension that hooks into admission, domain XML and nodes.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct Plugin {
     /// API group and version of this object.
     pub api_version: Option<String>,

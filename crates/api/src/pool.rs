@@ -19,7 +19,7 @@ use crate::vm::VirtualMachineSpec;
 /// A set of similar virtual machines stamped out from one template.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachinePool {
     /// API group and version of this object.
     pub api_version: Option<String>,

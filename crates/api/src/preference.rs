@@ -23,7 +23,7 @@ use crate::schema;
 /// Device and firmware defaults that VMs of one namespace share.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachinePreference {
     /// API group and version of this object.
     pub api_version: Option<String>,
@@ -45,7 +45,7 @@ pub type VirtualMachinePreferenceList = k8s_openapi::List<VirtualMachinePreferen
 /// Device and firmware defaults for VMs of all namespaces.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineClusterPreference {
     /// API group and version of this object.
     pub api_version: Option<String>,

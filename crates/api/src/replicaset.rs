@@ -15,7 +15,7 @@ use crate::vm::VirtualMachineInstanceTemplateSpec;
 /// Keeps a number of identical, disposable VMIs running.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineInstanceReplicaSet {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -1,6 +1,7 @@
 //! What makes a root type a Kubernetes resource: its names, and where its objects live.
 
-/// Implements the `k8s-openapi` traits for a root type, from which `kube` derives its own.
+/// Implements the `k8s-openapi` traits for a root type, from which `kube` derives its own, and those of `serde`: what is
+/// derived with `remote = "Self"` is only a function, which is compiled here for one format.
 ///
 /// `Default` fills in `apiVersion` and `kind`, so that an object built in code is complete; an object that came from
 /// elsewhere keeps what it had, an older version for instance.
@@ -34,6 +35,25 @@ macro_rules! resource {
 
             fn metadata_mut(&mut self) -> &mut Self::Ty {
                 &mut self.metadata
+            }
+        }
+
+        impl crate::decode::Root for $kind {
+            fn read(tree: crate::decode::Tree<'_>) -> Result<Self, crate::decode::Misfit> {
+                $kind::deserialize(tree)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $kind {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let json = serde_json::Value::deserialize(deserializer)?;
+                crate::decode::any(json).map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl serde::Serialize for $kind {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $kind::serialize(self, serializer)
             }
         }
 

@@ -17,7 +17,7 @@ use crate::snapshot::Condition;
 /// Brings a VM back to the state held in a snapshot.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineRestore {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -18,7 +18,7 @@ use crate::vm::{VirtualMachineSpec, VirtualMachineStatus};
 /// Request for a point-in-time copy of a VM's definition and disks.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineSnapshot {
     /// API group and version of this object.
     pub api_version: Option<String>,
@@ -145,7 +145,7 @@ pub struct Error {
 /// Data of a VM snapshot, made and kept by the controller.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineSnapshotContent {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -20,7 +20,7 @@ use crate::vmi_status::{ChangedBlockTrackingStatus, StorageMigratedVolumeInfo};
 /// A virtual machine that outlives its running instances.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachine {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -23,7 +23,7 @@ use crate::volumes::{UtilityVolume, Volume};
 /// One running guest, backed by a virt-launcher pod.
 #[skip_serializing_none]
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct VirtualMachineInstance {
     /// API group and version of this object.
     pub api_version: Option<String>,

@@ -1,7 +1,7 @@
 //! The arguments of QEMU for sample instances, or their refusal, word for word.
 //!
 //! Samples are in `samples/` and, where they are present, in `../shared/manifests`; what is expected is in `golden/`.
-//! `ORLOP_GOLDEN=write cargo test -p hypervisor --test golden` writes it anew, to be reviewed like code.
+//! `ORLOP_GOLDEN=write .ci/suites golden` writes it anew, to be reviewed like code.
 #![expect(clippy::expect_used, reason = "a test fails on the terminal")]
 
 mod support;

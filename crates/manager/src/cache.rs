@@ -11,15 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use futures_util::{Stream, StreamExt as _};
+use futures_util::StreamExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource as _;
 use kube::runtime::watcher;
 use prometheus_client::metrics::counter::Counter;
+use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 
 use crate::errors::{chain, is_late};
 use crate::once::Once;
-use crate::watching::Guarded;
+use crate::watching::{Events, Sent};
 
 /// An object's place: namespace (empty for cluster-wide kinds) and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -156,12 +158,10 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
     }
 
     /// Follows a watch until it ends; errors are the watcher's to retry.
-    pub(crate) async fn follow(
-        &self,
-        kind: &str,
-        events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<T>>>>,
-    ) {
-        let mut events = std::pin::pin!(events);
+    pub(crate) async fn follow(&self, kind: &str, mut events: Events)
+    where
+        T: DeserializeOwned,
+    {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.take(event),
@@ -173,38 +173,37 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
 
     /// Takes in an event whose object may be bad. What was known of a bad object stays: it is there, and nobody knows how
     /// it is.
-    fn take(&self, event: watcher::Event<Guarded<T>>) {
-        let (event, bad) = match event {
-            watcher::Event::Init => (Some(watcher::Event::Init), None),
-            watcher::Event::InitDone => (Some(watcher::Event::InitDone), None),
-            watcher::Event::InitApply(Guarded::Good(object)) => (Some(watcher::Event::InitApply(object)), None),
-            watcher::Event::Apply(Guarded::Good(object)) => (Some(watcher::Event::Apply(object)), None),
-            watcher::Event::Delete(Guarded::Good(object)) => (Some(watcher::Event::Delete(object)), None),
-            watcher::Event::InitApply(Guarded::Bad { metadata, error }) => {
-                let key = Key::named(&metadata);
-                if let Some(listing) = &mut self.state().listing {
-                    listing.insert(key.clone());
-                }
-                (None, Some((key, error)))
-            }
-            watcher::Event::Apply(Guarded::Bad { metadata, error }) => (None, Some((Key::named(&metadata), error))),
-            watcher::Event::Delete(Guarded::Bad { metadata, error }) => {
-                let key = Key::named(&metadata);
-                self.put(&mut self.state(), &key, None);
-                (None, Some((key, error)))
+    fn take(&self, event: watcher::Event<Sent>)
+    where
+        T: DeserializeOwned,
+    {
+        let (sent, wrap): (_, fn(T) -> watcher::Event<T>) = match event {
+            watcher::Event::Init => return self.apply(watcher::Event::Init),
+            watcher::Event::InitDone => return self.apply(watcher::Event::InitDone),
+            watcher::Event::InitApply(sent) => (sent, watcher::Event::InitApply),
+            watcher::Event::Apply(sent) => (sent, watcher::Event::Apply),
+            watcher::Event::Delete(sent) => {
+                self.put(&mut self.state(), &Key::named(sent.meta()), None);
+                return;
             }
         };
-        if let Some(event) = event {
-            self.apply(event);
+        match sent.read() {
+            Ok(object) => self.apply(wrap(object)),
+            Err(error) => self.skip(Key::named(sent.meta()), &error),
         }
-        if let Some((key, error)) = bad {
-            self.shared.unreadable.inc();
-            tracing::warn!(
-                namespace = key.namespace,
-                name = key.name,
-                error,
-                "an object cannot be read and is left out"
-            );
+    }
+
+    /// Leaves an object out that cannot be read.
+    fn skip(&self, key: Key, error: &serde_json::Error) {
+        self.shared.unreadable.inc();
+        tracing::warn!(
+            namespace = key.namespace,
+            name = key.name,
+            error = %error,
+            "an object cannot be read and is left out"
+        );
+        if let Some(listing) = &mut self.state().listing {
+            listing.insert(key);
         }
     }
 

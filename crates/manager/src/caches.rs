@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, Resource};
+use kube::core::ApiResource;
+use kube::{Client, Resource};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cache::{Cache, Index};
 use crate::context::Chance;
-use crate::watching::{Guarded, Patience};
+use crate::watching::{Patience, watch};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -107,11 +107,10 @@ impl Caches {
         let unreadable = self.unreadable.get_or_create_owned(&Kind { kind: T::kind(&()).into_owned() });
         let cache = Cache::new(indexes.iter().copied(), unreadable);
         shared.caches.insert(which, Box::new(cache.clone()));
-        let api = Api::<Guarded<T>>::all(self.client.clone());
-        let config = watcher::Config::default().streaming_lists().labels(labels).fields(fields);
-        let events = watcher(api, config).backoff(Patience::new(self.chance.clone()));
+        let resource = ApiResource::erase::<T>(&());
+        let events = watch(self.client.clone(), &resource, labels, fields, Patience::new(self.chance.clone()));
         let filled = cache.clone();
-        shared.waiting.push(Box::pin(async move { filled.follow(&T::kind(&()), events).await }));
+        shared.waiting.push(Box::pin(async move { filled.follow(&resource.kind, events).await }));
         cache
     }
 

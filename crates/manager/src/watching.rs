@@ -1,16 +1,23 @@
-//! How watches are kept up: how long one that failed waits, and objects that cannot be read.
+//! How watches are kept up: how long one that failed waits, and objects as they come.
 
 use std::borrow::Cow;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
+use kube::core::{ApiResource, DynamicResourceScope};
 use kube::runtime::utils::Backoff;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
 use serde::de::{self, DeserializeOwned};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::context::Chance;
+
+/// What a watch tells.
+pub(crate) type Events = BoxStream<'static, watcher::Result<watcher::Event<Sent>>>;
 
 const FIRST: Duration = Duration::from_millis(800);
 const MOST: Duration = Duration::from_secs(30);
@@ -45,59 +52,76 @@ impl Backoff for Patience {
     }
 }
 
-/// An object, or why it cannot be read; one bad object must not end the watch of all.
+/// An object as it was sent. Watches are of this, whatever the kind: what keeps up a watch is compiled once, and one object
+/// that cannot be read does not end the watch of all.
 #[derive(Clone, Debug)]
-pub(crate) enum Guarded<T> {
-    Good(T),
-    Bad { metadata: Box<ObjectMeta>, error: String },
+pub(crate) struct Sent {
+    /// What a watcher needs of it: name, namespace and version.
+    metadata: ObjectMeta,
+    text: Box<RawValue>,
 }
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Guarded<T> {
+impl Sent {
+    /// Reads the object.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_str(self.text.get())
+    }
+}
+
+impl<'de> Deserialize<'de> for Sent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Head {
+            metadata: Name,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Name {
+            name: Option<String>,
+            namespace: Option<String>,
+            resource_version: Option<String>,
+        }
         // A server sends an event's type before its object, so that the text is at hand.
         let text: Box<RawValue> = Deserialize::deserialize(deserializer)?;
-        serde_json::from_str(text.get()).map(Self::Good).or_else(|error| {
-            #[derive(Deserialize)]
-            struct Named {
-                metadata: Box<ObjectMeta>,
-            }
-            let Named { metadata } = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
-            Ok(Self::Bad { metadata, error: error.to_string() })
-        })
+        let Head { metadata } = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
+        let Name { name, namespace, resource_version } = metadata;
+        let metadata = ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() };
+        Ok(Self { metadata, text })
     }
 }
 
-impl<T: Resource> Resource for Guarded<T> {
-    type DynamicType = T::DynamicType;
-    type Scope = T::Scope;
+impl Resource for Sent {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
 
-    fn kind(kind: &Self::DynamicType) -> Cow<'_, str> {
-        T::kind(kind)
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        resource.kind.as_str().into()
     }
 
-    fn group(kind: &Self::DynamicType) -> Cow<'_, str> {
-        T::group(kind)
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        resource.group.as_str().into()
     }
 
-    fn version(kind: &Self::DynamicType) -> Cow<'_, str> {
-        T::version(kind)
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        resource.version.as_str().into()
     }
 
-    fn plural(kind: &Self::DynamicType) -> Cow<'_, str> {
-        T::plural(kind)
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        resource.plural.as_str().into()
     }
 
     fn meta(&self) -> &ObjectMeta {
-        match self {
-            Self::Good(object) => object.meta(),
-            Self::Bad { metadata, .. } => metadata,
-        }
+        &self.metadata
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        match self {
-            Self::Good(object) => object.meta_mut(),
-            Self::Bad { metadata, .. } => metadata,
-        }
+        &mut self.metadata
     }
+}
+
+/// What happens to the objects of a kind that selectors name. It ends never: a watch that fails is begun again.
+pub(crate) fn watch(client: Client, resource: &ApiResource, labels: &str, fields: &str, patience: Patience) -> Events {
+    let api = Api::<Sent>::all_with(client, resource);
+    let config = watcher::Config::default().streaming_lists().labels(labels).fields(fields);
+    watcher(api, config).backoff(patience).boxed()
 }

@@ -180,7 +180,7 @@ fn report(options: &Options, violation: &Violation) -> String {
     let shown = lines.iter().skip(skipped).fold(String::new(), |text, line| text + "  " + line + "\n");
     format!(
         "seed {seed}, {violation}\nrequests and decisions before that ({skipped} left out):\n{shown}\
-         repeat it with ORLOP_SIM_SEED={seed} cargo test -p simulation --test {test}",
+         repeat it with ORLOP_SIM_SEED={seed} .ci/suites {test}",
         seed = options.seed,
         test = options.test(),
     )

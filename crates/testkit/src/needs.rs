@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Set to `fast` it leaves out whatever needs root or guests; set to `all` nothing is left out, and what is missing fails.
+/// Set to `fast` it leaves out whatever needs root or guests; set to `all` nothing is left out that the project can bring
+/// along, and what is missing fails.
 pub const CHOICE: &str = "ORLOP_TESTS";
 
 /// Something that not every machine has.
@@ -30,7 +31,7 @@ impl Need {
     #[must_use]
     pub fn missing(self) -> Option<String> {
         match std::env::var(CHOICE).as_deref() {
-            Ok("all") if self != Self::Peers => return None,
+            Ok("all") if !matches!(self, Self::Peers | Self::Shared(_)) => return None,
             Ok("fast") if matches!(self, Self::Root | Self::Qemu | Self::Guest) => return Some(self.to_string()),
             _ => {}
         }

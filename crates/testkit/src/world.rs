@@ -117,14 +117,14 @@ pub fn watch(context: &Context) -> JoinHandle<()> {
 pub struct Notes(Arc<Mutex<Vec<String>>>);
 
 impl Notes {
-    /// The writes since the last time.
+    /// The writes since the last time, events apart.
     ///
     /// # Panics
     /// When a thread has that noted some.
     #[must_use]
     pub fn writes(&self) -> Vec<String> {
         let all = std::mem::take(&mut *self.0.lock().unwrap());
-        all.into_iter().filter(|request| !request.starts_with("GET ")).collect()
+        all.into_iter().filter(|request| !request.starts_with("GET ") && !request.ends_with("/events")).collect()
     }
 }
 

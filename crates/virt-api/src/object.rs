@@ -1,10 +1,9 @@
 //! Objects of a request, read into their types.
 
-use api::decode::{self, DecodeError};
+use api::decode::{self, DecodeError, Root};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::{Metadata, Resource};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::change;
@@ -12,17 +11,14 @@ use crate::denial::{Denial, Problems, Reason};
 use crate::request::Response;
 
 /// A kind that admission knows the inside of.
-pub(crate) trait Object:
-    Resource + Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Clone + PartialEq
-{
-}
+pub(crate) trait Object: Root + Metadata<Ty = ObjectMeta> + Serialize + Clone + PartialEq {}
 
-impl<T: Resource + Metadata<Ty = ObjectMeta> + DeserializeOwned + Serialize + Clone + PartialEq> Object for T {}
+impl<T: Root + Metadata<Ty = ObjectMeta> + Serialize + Clone + PartialEq> Object for T {}
 
 /// Reads an object of any version.
 pub(crate) fn read<T: Object>(json: Option<&Value>) -> Result<T, Denial> {
     let json = json.ok_or_else(|| Denial::forbidden("the request has no object; send one"))?;
-    decode::part(json.clone()).map(|decoded| decoded.object).map_err(|error| {
+    decode::root(json.clone()).map(|decoded| decoded.object).map_err(|error| {
         let name = json.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let (field, message) = match error {
             DecodeError::Field { path, problem } => (path, problem),

@@ -350,6 +350,63 @@ mod tests {
         assert!(Cgroups::parse("31 26 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").is_unified());
     }
 
+    /// What a pod's group holds on a machine with these hierarchies: folder, kind, options.
+    fn written(mounts: &[(&str, &str, &str)]) -> Vec<(String, String)> {
+        let root = tempfile::tempdir().unwrap();
+        let line = |(folder, kind, options): &(&str, &str, &str)| {
+            let path = root.path().join(folder);
+            std::fs::create_dir_all(&path).unwrap();
+            format!("30 25 0:26 / {} rw - {kind} {kind} {options}\n", path.display())
+        };
+        let cgroups = Cgroups::parse(&mounts.iter().map(line).collect::<String>());
+        let resources = Resources {
+            cpu_shares: Some(1024),
+            cpu_quota_us: Some(50_000),
+            memory: Some(1 << 20),
+            pids: Some(64),
+            ..Resources::default()
+        };
+        cgroups.create(&of_pod("a"), &resources).unwrap();
+        let mut found = Vec::new();
+        for folder in tree(root.path()).into_iter().filter(|folder| folder.ends_with("orlop/poda")) {
+            for entry in std::fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.strip_prefix(root.path()).unwrap().display().to_string();
+                found.push((name, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn limits_are_written_as_each_version_wants_them() {
+        let texts = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+            all.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+        };
+        let first = [
+            ("cpu/orlop/poda/cpu.cfs_period_us", "100000"),
+            ("cpu/orlop/poda/cpu.cfs_quota_us", "50000"),
+            ("cpu/orlop/poda/cpu.shares", "1024"),
+            ("memory/orlop/poda/memory.limit_in_bytes", "1048576"),
+            ("pids/orlop/poda/pids.max", "64"),
+        ];
+        let by_controller =
+            [("cpu", "cgroup", "rw,cpu,cpuacct"), ("memory", "cgroup", "rw,memory"), ("pids", "cgroup", "rw,pids")];
+        assert_eq!(written(&by_controller), texts(&first));
+        // Version 2 beside version 1 has no controllers to itself.
+        let hybrid = [by_controller.as_slice(), &[("unified", "cgroup2", "rw")]].concat();
+        assert_eq!(written(&hybrid), texts(&first));
+        let unified = [
+            ("orlop/poda/cpu.max", "50000 100000"),
+            ("orlop/poda/cpu.weight", "39"),
+            ("orlop/poda/memory.max", "1048576"),
+            ("orlop/poda/pids.max", "64"),
+        ];
+        assert_eq!(written(&[("", "cgroup2", "rw,nsdelegate")]), texts(&unified));
+        assert_eq!(written(&[]), []);
+    }
+
     #[test]
     fn a_group_is_not_mistaken_for_one_whose_name_begins_alike() {
         let member = "4:memory:/orlop/podab/main\n0::/\n";

@@ -245,7 +245,8 @@ async fn a_launcher_lives_on(real: &mut Real) {
     real.kill();
     let agent = real.start();
     // When the next agent has run another pod, it has seen all.
-    real.create(pod_of("later", &json!({ "name": "c", "image": "orlop.dev/machine", "command": ["/bin/true"] }))).await;
+    let image = layout(real.folder.path());
+    real.create(pod_of("later", &json!({ "name": "c", "image": image, "args": ["true"] }))).await;
     real.until("later", |pod| phase(pod) == "Succeeded").await;
     real.pods().delete("later", &DeleteParams::default()).await.unwrap();
     let after = real.until("launcher", is_ready).await;

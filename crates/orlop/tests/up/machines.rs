@@ -14,6 +14,7 @@ use crate::machine::Machine;
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("what_is_missing_is_told_at_once", what_is_missing_is_told_at_once),
     ("a_machine_without_ipv6_works", a_machine_without_ipv6_works),
+    ("nothing_is_written_to_sys", nothing_is_written_to_sys),
     ("a_machine_that_runs_out_of_disk_says_so", a_machine_that_runs_out_of_disk_says_so),
     ("a_user_of_the_machine_runs_vms_and_does_not_own_it", a_user_of_the_machine_runs_vms_and_does_not_own_it),
     ("a_run_whose_terminal_goes_away_leaves_nothing", a_run_whose_terminal_goes_away_leaves_nothing),
@@ -117,6 +118,14 @@ fn a_machine_without_ipv6_works() -> Result<()> {
     let output = alone(off)?;
     ensure!(output.contains("orlop is up"), "{output}");
     ensure!(output.contains("no IPv6"), "{output}");
+    Ok(())
+}
+
+/// Control groups are mounts of their own, and stay as they are.
+fn nothing_is_written_to_sys() -> Result<()> {
+    let output = alone("mount -o remount,bind,ro /sys; ip link set lo up")?;
+    ensure!(output.contains("orlop is up"), "{output}");
+    ensure!(!output.contains("ead-only"), "{output}");
     Ok(())
 }
 

@@ -186,7 +186,7 @@ fn a_halted_vm_that_somebody_starts_becomes_always() {
     let plan = Bench::new("Halted", &asked).decide();
     assert_eq!(plan.vm.unwrap()["spec"], json!({ "runStrategy": "Always" }));
     let mut old = asked;
-    merge(&mut old, &json!({ "spec": { "running": false, "runStrategy": null } }));
+    old["spec"] = json!({ "running": false, "runStrategy": null });
     assert_eq!(Bench::new("", &old).decide().vm.unwrap()["spec"], json!({ "running": true }));
 }
 
