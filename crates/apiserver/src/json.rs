@@ -1,18 +1,20 @@
-//! JSON and YAML from clients: bounded in depth, with fields that were given twice told.
+//! JSON and YAML from clients: bounded in depth and size, with fields that were given twice told.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// A document, and the paths of fields that it gives more than once (the last wins).
+use crate::bounds::{DEEPEST, LARGEST_BODY, MOST_TOLD, cut};
+
+/// A document, and the paths of fields that it gives more than once (the last wins), as far as they are told.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Document {
     pub(crate) value: Value,
     pub(crate) duplicates: Vec<String>,
 }
 
-/// Reads JSON. Nesting is bounded by the parser, at 128.
+/// Reads JSON.
 pub(crate) fn parse(text: &[u8]) -> Result<Document, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_slice(text);
     let document = read(&mut reader)?;
@@ -23,22 +25,46 @@ pub(crate) fn parse(text: &[u8]) -> Result<Document, serde_json::Error> {
 /// Reads one YAML document as JSON.
 pub(crate) fn parse_yaml(text: &[u8]) -> Result<Document, String> {
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
-    // By the rules of YAML 1.1, as Kubernetes reads it: `y` and `no` are booleans.
-    let value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
-    Ok(Document { value, duplicates: Vec::new() })
+    // By the rules of YAML 1.1, as Kubernetes reads it: `y` and `no` are booleans. The reader's own bound on depth is 64: it
+    // takes much more of the stack for each level than that of JSON.
+    serde_saphyr::with_deserializer_from_str(text, |reader| read(reader))
+        .map_err(|error| cut(&error.to_string()).into_owned())
 }
 
 fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
-    let mut duplicates = Vec::new();
-    let mut path = String::new();
-    let value = Node { path: &mut path, duplicates: &mut duplicates }.deserialize(deserializer)?;
-    Ok(Document { value, duplicates })
+    let mut reading = Reading { path: String::new(), duplicates: Vec::new(), depth: 0, room: LARGEST_BODY };
+    let value = Node(&mut reading).deserialize(deserializer)?;
+    Ok(Document { value, duplicates: reading.duplicates })
 }
 
-struct Node<'a> {
-    path: &'a mut String,
-    duplicates: &'a mut Vec<String>,
+/// Where in a document the reader is, and what it found.
+struct Reading {
+    path: String,
+    duplicates: Vec<String>,
+    /// Objects and lists around it.
+    depth: usize,
+    /// Bytes that may still come: what YAML refers to twice is there twice.
+    room: usize,
 }
+
+impl Reading {
+    fn enter<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            Err(E::custom(format!("it is nested deeper than {DEEPEST} levels")))
+        } else {
+            self.take(1)
+        }
+    }
+
+    fn take<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+        let too_large = || E::custom(format!("it has more than {LARGEST_BODY} bytes once its references are followed"));
+        self.room = self.room.checked_sub(bytes).ok_or_else(too_large)?;
+        Ok(())
+    }
+}
+
+struct Node<'a>(&'a mut Reading);
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
     type Value = Value;
@@ -76,11 +102,13 @@ impl<'de> Visitor<'de> for Node<'_> {
         Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that is none"))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.0.take(value.len())?;
         Ok(Value::String(value.to_owned()))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Value, E> {
+        self.0.take(value.len())?;
         Ok(Value::String(value))
     }
 
@@ -93,38 +121,45 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let Self { path, duplicates } = self;
+        let Self(reading) = self;
+        reading.enter()?;
         let mut items = Vec::new();
-        let length = path.len();
+        let length = reading.path.len();
         loop {
-            path.push_str(&format!("[{}]", items.len()));
-            let item = access.next_element_seed(Node { path: &mut *path, duplicates: &mut *duplicates })?;
-            path.truncate(length);
+            reading.path.push_str(&format!("[{}]", items.len()));
+            let item = access.next_element_seed(Node(&mut *reading))?;
+            reading.path.truncate(length);
+            reading.take(1)?;
             match item {
                 Some(item) => items.push(item),
-                None => return Ok(Value::Array(items)),
+                None => break,
             }
         }
+        reading.depth -= 1;
+        Ok(Value::Array(items))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let Self { path, duplicates } = self;
+        let Self(reading) = self;
+        reading.enter()?;
         let mut map = Map::new();
-        let length = path.len();
+        let length = reading.path.len();
         while let Some(key) = access.next_key::<String>()? {
-            if !path.is_empty() {
-                path.push('.');
+            reading.take(key.len())?;
+            if !reading.path.is_empty() {
+                reading.path.push('.');
             }
-            path.push_str(&key);
-            let value = access.next_value_seed(Node { path: &mut *path, duplicates: &mut *duplicates })?;
+            reading.path.push_str(&key);
+            let value = access.next_value_seed(Node(&mut *reading))?;
             if put(&mut map, key, value) {
-                if duplicates.len() >= MOST_DUPLICATES {
+                if reading.duplicates.len() >= MOST_TOLD {
                     return Err(A::Error::custom("too many fields are given twice"));
                 }
-                duplicates.push(path.clone());
+                reading.duplicates.push(cut(&reading.path).into_owned());
             }
-            path.truncate(length);
+            reading.path.truncate(length);
         }
+        reading.depth -= 1;
         Ok(Value::Object(map))
     }
 }
@@ -142,8 +177,6 @@ fn put(map: &mut Map<String, Value>, key: String, value: Value) -> bool {
     }
 }
 
-/// More than anyone will read; without a bound, a small body could make a large answer.
-const MOST_DUPLICATES: usize = 100;
 /// Above it, not every whole number has a float of its own.
 const LARGEST_WHOLE: f64 = 9_007_199_254_740_992.0;
 
@@ -163,8 +196,30 @@ mod tests {
 
     #[test]
     fn depth_is_bounded() {
-        let deep = "[".repeat(100_000);
-        assert!(parse(deep.as_bytes()).unwrap_err().to_string().contains("recursion limit"));
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(parse(nested(DEEPEST).as_bytes()).is_ok() && parse_yaml(nested(60).as_bytes()).is_ok());
+        for levels in [DEEPEST + 1, 100_000] {
+            let problem = parse(nested(levels).as_bytes()).unwrap_err().to_string();
+            assert!(problem.contains("nested deeper than 100 levels"), "{problem}");
+            assert!(parse_yaml(nested(levels).as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn what_yaml_refers_to_counts_as_often_as_it_does() {
+        let text = "x".repeat(100_000);
+        let twice = format!("a: &a {text}\nb: [*a, *a]\n");
+        assert_eq!(parse_yaml(twice.as_bytes()).unwrap().value["b"][1], text);
+        let often = format!("a: &a {text}\nb: [{}]\n", "*a,".repeat(99));
+        let problem = parse_yaml(often.as_bytes()).unwrap_err();
+        assert!(problem.contains("bytes once its references are followed"), "{problem}");
+    }
+
+    #[test]
+    fn a_path_is_told_as_far_as_anyone_reads() {
+        let key = "k".repeat(100_000);
+        let document = parse(format!("{{\"{key}\":{{\"a\":1,\"a\":2}}}}").as_bytes()).unwrap();
+        assert!(document.duplicates[0].len() < 5000);
     }
 
     #[test]

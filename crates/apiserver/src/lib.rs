@@ -21,6 +21,7 @@ mod accounts;
 mod audit;
 mod body;
 mod bootstrap;
+mod bounds;
 mod certificates;
 mod clock;
 mod convert;

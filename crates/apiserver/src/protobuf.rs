@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use crate::bounds;
 use crate::facts::{Field, Shape, Type, TypeId, facts};
 
 /// Messages within messages; schemas in schemas are the deepest that there are.
@@ -63,7 +64,9 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     object.insert("apiVersion".to_owned(), api_version.into());
     object.insert("kind".to_owned(), kind.into());
     message_into(&mut object, facts().get(id), &mut Vec::new(), raw, 0)?;
-    Ok(Value::Object(object))
+    let object = Value::Object(object);
+    // Each embedded object of JSON was read on its own: what is around it counts, too.
+    if bounds::depth(&object) > bounds::DEEPEST { Err(ProtobufError::Depth) } else { Ok(object) }
 }
 
 fn type_of(api_version: &str, kind: &str) -> Option<TypeId> {

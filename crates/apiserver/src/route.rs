@@ -15,6 +15,7 @@ use tower::Service as _;
 use tracing::Instrument as _;
 
 use crate::body::Body;
+use crate::bounds::LARGEST_BODY;
 use crate::identity::Identity;
 use crate::impersonation;
 use crate::metrics::Labels;
@@ -34,8 +35,6 @@ pub(crate) use delegated::Delegated;
 pub use delegated::{Delegate, RequestBody};
 pub(crate) use pages::missing;
 
-/// A request's body may have this many bytes.
-const MOST_BYTES: usize = 3 << 20;
 /// A client that does not send its body within this time has gone.
 const SLOWEST_BODY: Duration = Duration::from_secs(60);
 
@@ -256,11 +255,11 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let limited = Limited::new(body, MOST_BYTES);
+    let limited = Limited::new(body, LARGEST_BODY);
     let late = Status::new(StatusCode::REQUEST_TIMEOUT, "Timeout", "the body of the request did not arrive in time");
     match timeout(SLOWEST_BODY, std::pin::pin!(limited).collect()).await.map_err(|_| late)? {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Status::too_large(MOST_BYTES)),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Status::too_large(LARGEST_BODY)),
         Err(error) => Err(Status::bad_request(format!("unable to read the body of the request: {error}"))),
     }
 }

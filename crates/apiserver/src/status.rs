@@ -6,6 +6,8 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use structural::FieldError;
 
+use crate::bounds::DEEPEST;
+
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
@@ -136,6 +138,11 @@ impl Status {
     pub(crate) fn too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// Nobody could read it back.
+    pub(crate) fn too_deep() -> Self {
+        Self::bad_request(format!("the object is nested deeper than {DEEPEST} levels"))
     }
 
     pub(crate) fn expired(message: impl Into<String>) -> Self {

@@ -42,9 +42,10 @@ impl Schema {
         prune::prune(&self.root, object, true)
     }
 
-    /// Fills in defaults, and drops nulls that are neither allowed nor have a default.
-    pub fn default(&self, object: &mut Value) {
-        default::default(&self.root, object);
+    /// Fills in defaults, and drops nulls that are neither allowed nor have a default. Tells whether all defaults fitted:
+    /// those that would make the object too large or deeper than [`DEEPEST`](crate::DEEPEST) are left out.
+    pub fn default(&self, object: &mut Value) -> bool {
+        default::default(&self.root, object)
     }
 
     /// Validates an object; `old` is the stored one on update, and what it has unchanged is tolerated.

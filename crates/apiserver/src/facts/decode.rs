@@ -5,11 +5,13 @@ use serde_json::{Map, Value};
 
 use super::conditional;
 use super::{Field, Shape, Type, TypeId, facts};
+use crate::bounds::{MOST_TOLD, cut};
+use crate::store::LARGEST_OBJECT;
 
 /// What came of it besides the object itself.
 #[derive(Debug, Default)]
 pub(crate) struct Decoded {
-    /// Paths of fields that the kind does not have; they were dropped.
+    /// Paths of fields that the kind does not have, as far as they are told; they were dropped.
     pub(crate) unknown: Vec<String>,
 }
 
@@ -18,7 +20,7 @@ pub(crate) struct Decoded {
 /// # Errors
 /// The first value of a wrong type, in the words that Kubernetes' clients know.
 pub(crate) fn decode(id: TypeId, value: &mut Value) -> Result<Decoded, String> {
-    let mut decoder = Decoder { decoded: Decoded::default(), path: Vec::new() };
+    let mut decoder = Decoder { decoded: Decoded::default(), path: Vec::new(), room: LARGEST_OBJECT };
     decoder.value(&Shape::Struct(id), value, "")?;
     Ok(decoder.decoded)
 }
@@ -26,6 +28,8 @@ pub(crate) fn decode(id: TypeId, value: &mut Value) -> Result<Decoded, String> {
 struct Decoder {
     decoded: Decoded,
     path: Vec<Step>,
+    /// Bytes that defaults may still add: an object that has more than the store takes is refused later in any case.
+    room: usize,
 }
 
 enum Step {
@@ -100,9 +104,11 @@ impl Decoder {
         }
         for name in unknown {
             map.remove(&name);
-            self.path.push(Step::Field(name));
-            self.decoded.unknown.push(self.dotted());
-            self.path.pop();
+            if self.decoded.unknown.len() < MOST_TOLD {
+                self.path.push(Step::Field(name));
+                self.decoded.unknown.push(cut(&self.dotted()).into_owned());
+                self.path.pop();
+            }
         }
         map.retain(|name, value| match of.field(name) {
             Some(field) => !value.is_null() && (field.required || !is_empty(field, value)),
@@ -117,9 +123,19 @@ impl Decoder {
                 // What is set by default may have defaults of its own.
                 self.value(&field.shape, &mut default, short(of.name))?;
                 map.insert(field.name.to_owned(), default);
+                // Its name, quotes, colon and comma, and one more for the value.
+                self.take(field.name.len() + 5)?;
             }
         }
+        let given = map.len();
         conditional::apply(of.name, map);
+        // At least a name of one letter each.
+        self.take((map.len() - given.min(map.len())) * 6)
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), String> {
+        let too_large = || format!("its defaults alone have more than {LARGEST_OBJECT} bytes");
+        self.room = self.room.checked_sub(bytes).ok_or_else(too_large)?;
         Ok(())
     }
 

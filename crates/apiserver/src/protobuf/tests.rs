@@ -190,6 +190,17 @@ fn secrets_events_leases_and_options_come_through() {
     }
 }
 
+/// What is embedded is read by a parser of its own, which knows nothing of what is around it.
+#[test]
+fn embedded_objects_are_no_deeper_than_others() {
+    let of = |levels: usize| {
+        let data = (0..levels).fold(json!(1), |inner, _| json!({ "a": inner }));
+        encode("apps/v1", "ControllerRevision", &json!({ "data": data, "revision": 1 }))
+    };
+    assert!(decode(&of(99)).is_ok());
+    assert_eq!(decode(&of(100)), Err(ProtobufError::Depth));
+}
+
 #[test]
 fn what_is_no_such_body_is_refused() {
     assert_eq!(decode(b"{}"), Err(ProtobufError::NoMagic));

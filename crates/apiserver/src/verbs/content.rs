@@ -118,7 +118,11 @@ impl Call {
             Content::Custom(custom) => {
                 let mut unknown = fit_metadata(&mut value).map_err(|problem| cannot(&self.resource.kind, &problem))?;
                 unknown.extend(custom.schema().prune(&mut value));
-                custom.schema().default(&mut value);
+                if !custom.schema().default(&mut value) {
+                    return Err(Status::bad_request(
+                        "the defaults of its schema make the object too large or too deep",
+                    ));
+                }
                 unknown
             }
         };

@@ -6,6 +6,7 @@ use structural::FieldError;
 
 use super::Call;
 use crate::body::Body;
+use crate::bounds;
 use crate::facts::{self, Field, Shape, facts};
 use crate::meta;
 use crate::registry::Content;
@@ -107,6 +108,10 @@ fn prepare(call: &mut Call, mut object: Value, options: WriteOptions) -> Result<
         return Err(Status::invalid(resource.subject(), &name, &errors));
     }
     call.reshape_for_storage(&mut object);
+    // Defaults and admission may have added to what the client sent.
+    if bounds::depth(&object) > bounds::DEEPEST {
+        return Err(Status::too_deep());
+    }
     let draft = Draft::new(&object, &resource.fields).map_err(Status::internal)?;
     if draft.is_too_large() {
         return Err(Status::too_large(LARGEST_OBJECT));
@@ -134,8 +139,10 @@ fn clear_status(call: &Call, object: &mut Value) {
                 map.insert("status".to_owned(), empty);
             }
         }
-        // What the schema sets in a status, it sets in an empty one too.
-        Content::Custom(custom) => custom.schema().default(object),
+        // What the schema sets in a status, it sets in an empty one too; one that does not fit is left out.
+        Content::Custom(custom) => {
+            custom.schema().default(object);
+        }
     }
 }
 

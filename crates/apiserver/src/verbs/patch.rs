@@ -1,5 +1,6 @@
 //! PATCH: JSON patch, merge patch and strategic merge. Apply comes with the second half.
 
+mod operations;
 mod strategic;
 
 use http::{Response, StatusCode};
@@ -18,12 +19,6 @@ use crate::status::{Status, Subject};
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
-/// A JSON patch of more operations is refused: each may copy the whole object.
-const MOST_OPERATIONS: usize = 10_000;
-
-/// What the copies of a JSON patch may weigh together: a copy of the whole into itself doubles it each time.
-const MOST_COPIED: usize = 3 << 20;
-
 const LONGEST_MANAGER: usize = 128;
 
 /// A patch that was read.
@@ -67,18 +62,7 @@ fn check_options(call: &Call) -> Result<(), Status> {
 impl Patch {
     pub(super) fn read(call: &Call) -> Result<Self, Status> {
         match call.content_type() {
-            JSON => {
-                let operations: Vec<Value> = serde_json::from_slice(&call.body)
-                    .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
-                if operations.len() > MOST_OPERATIONS {
-                    let count = operations.len();
-                    let message =
-                        format!("The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {count}");
-                    return Err(Status::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message));
-                }
-                let read = operations.into_iter().map(serde_json::from_value).collect::<Result<Vec<_>, _>>();
-                read.map(|read| Self::Json(json_patch::Patch(read))).map_err(|error| unprocessable(&error.to_string()))
-            }
+            JSON => operations::read(&call.body).map(Self::Json),
             kind @ (MERGE | STRATEGIC) => {
                 let built_in = match &call.version.content {
                     Content::BuiltIn(id) => Some(*id),
@@ -109,16 +93,7 @@ impl Patch {
     pub(super) fn apply(&self, object: &mut Value) -> Result<Vec<String>, Status> {
         match self {
             Self::Json(patch) => {
-                let mut copied = 0;
-                for operation in &patch.0 {
-                    if let json_patch::PatchOperation::Copy(copy) = operation {
-                        copied += object.pointer(copy.from.as_str()).map_or(0, weight);
-                        if copied > MOST_COPIED {
-                            return Err(copied_too_much());
-                        }
-                    }
-                    apply_one(object, operation).map_err(|error| unprocessable(&error))?;
-                }
+                operations::apply(object, patch)?;
                 Ok(Vec::new())
             }
             Self::Merge(patch, duplicates) => {
@@ -131,48 +106,6 @@ impl Patch {
             }
         }
     }
-}
-
-/// One operation. Clients test for null to learn that nothing is there; by the letter of the RFC that test would fail.
-fn apply_one(object: &mut Value, operation: &json_patch::PatchOperation) -> Result<(), String> {
-    if let json_patch::PatchOperation::Test(test) = operation
-        && test.value.is_null()
-        && object.pointer(test.path.as_str()).is_none()
-    {
-        return Ok(());
-    }
-    // A replacement of what is not there adds it, where there is a place for it.
-    if let json_patch::PatchOperation::Replace(replace) = operation
-        && object.pointer(replace.path.as_str()).is_none()
-    {
-        let add = json_patch::AddOperation { path: replace.path.clone(), value: replace.value.clone() };
-        return json_patch::patch(object, &[json_patch::PatchOperation::Add(add)]).map_err(|error| error.to_string());
-    }
-    json_patch::patch(object, std::slice::from_ref(operation)).map_err(|error| error.to_string())
-}
-
-/// Bytes of a value's text. Counted, not made.
-fn weight(value: &Value) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    // Counting cannot fail, and every value can be written.
-    drop(serde_json::to_writer(&mut count, value));
-    count.0
-}
-
-fn copied_too_much() -> Status {
-    let message = format!("Request entity too large: what the patch copies exceeds the limit of {MOST_COPIED} bytes");
-    Status::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
 }
 
 /// What cannot be applied. Kubernetes' clients know the text; what went wrong is in the log.

@@ -9,6 +9,7 @@ use structural::FieldError;
 
 use super::{Call, create};
 use crate::body::Body;
+use crate::bounds;
 use crate::meta;
 use crate::registry::Content;
 use crate::request::WriteOptions;
@@ -209,6 +210,11 @@ fn prepare(call: &mut Call, old: &Value, mut new: Value, options: WriteOptions) 
         return Err(Status::invalid(resource.subject(), call.name(), &errors));
     }
     call.reshape_for_storage(&mut new);
+    let deep = bounds::depth(&new);
+    // One that was too deep before the limit may change, if it grows no deeper.
+    if deep > bounds::DEEPEST && deep > bounds::depth(old) {
+        return Err(Status::too_deep());
+    }
     let draft = Draft::new(&new, &resource.fields).map_err(Status::internal)?;
     Ok((new, draft))
 }

@@ -1,0 +1,110 @@
+//! What a value may be, wherever it comes from: how deep, how large, and how much of it an answer repeats.
+//!
+//! Everything that walks a value does so by recursion, and the parser of every client gives up at some depth. Hence one
+//! limit, checked where values enter: bodies, results of patches, defaults. What is stored is never deeper than that.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+/// Objects and lists within each other. Parsers commonly read 128 levels: the rest is for what is wrapped around an object
+/// in lists, watches, tables and reviews.
+pub(crate) const DEEPEST: usize = structural::DEEPEST;
+/// Bytes of a request's body, and of whatever is made of it before it is checked.
+pub(crate) const LARGEST_BODY: usize = 3 << 20;
+/// Problems that one answer tells, as errors or as warnings. Nobody mends more at a time.
+pub(crate) const MOST_TOLD: usize = 100;
+/// Bytes that one problem may repeat of what the client sent.
+pub(crate) const LONGEST_TOLD: usize = 4 << 10;
+
+/// What a value comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measure {
+    /// Bytes of its text, roughly: never more than there are.
+    pub(crate) bytes: usize,
+    /// Objects and lists within each other, itself included.
+    pub(crate) depth: usize,
+}
+
+/// Measures a value, without recursion: it may be of any depth.
+pub(crate) fn measure(value: &Value) -> Measure {
+    let mut all = Measure::default();
+    let mut left = vec![(value, 0)];
+    while let Some((value, above)) = left.pop() {
+        match value {
+            Value::Array(items) => {
+                all.depth = all.depth.max(above + 1);
+                all.bytes += 2;
+                left.extend(items.iter().map(|item| (item, above + 1)));
+            }
+            Value::Object(map) => {
+                all.depth = all.depth.max(above + 1);
+                all.bytes += 2;
+                for (key, value) in map {
+                    all.bytes += key.len() + 3;
+                    left.push((value, above + 1));
+                }
+            }
+            Value::String(text) => all.bytes += text.len() + 2,
+            Value::Null | Value::Bool(_) | Value::Number(_) => all.bytes += 1,
+        }
+    }
+    all
+}
+
+/// How deep a value is.
+pub(crate) fn depth(value: &Value) -> usize {
+    measure(value).depth
+}
+
+/// A text as far as an answer repeats it.
+pub(crate) fn cut(text: &str) -> Cow<'_, str> {
+    if text.len() <= LONGEST_TOLD {
+        return text.into();
+    }
+    let mut end = LONGEST_TOLD;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}...", text.get(..end).unwrap_or_default()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn depth_is_what_is_within_what() {
+        assert_eq!((depth(&json!(1)), depth(&json!({})), depth(&json!({ "a": [1] }))), (0, 1, 2));
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(cut("short"), "short");
+        let long = "\u{e9}".repeat(LONGEST_TOLD);
+        assert!(cut(&long).len() <= LONGEST_TOLD + 3 && cut(&long).ends_with("..."));
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf =
+            prop_oneof![Just(Value::Null), any::<i32>().prop_map(Value::from), "\\PC{0,6}".prop_map(Value::from)];
+        leaf.prop_recursive(5, 40, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("\\PC{0,4}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn a_value_weighs_no_more_than_its_text(value in any_value()) {
+            let text = value.to_string();
+            prop_assert!(measure(&value).bytes <= text.len() + 1);
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Requests that mean harm, sent by somebody who may send them. Whatever one of them is answered: meanwhile other clients
+//! are answered, afterwards all that it left can be deleted, and the server starts again on the same data.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "hostile/deep.rs"]
+mod deep;
+#[path = "hostile/scene.rs"]
+mod scene;
+#[path = "api/support.rs"]
+#[expect(dead_code, reason = "shared with tests that use more of it")]
+mod support;
