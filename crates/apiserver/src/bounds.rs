@@ -10,6 +10,8 @@ use serde_json::Value;
 /// Objects and lists within each other. Parsers commonly read 128 levels: the rest is for what is wrapped around an object
 /// in lists, watches, tables and reviews.
 pub(crate) const DEEPEST: usize = structural::DEEPEST;
+/// The same of what is in the store: it may be from before there was a limit. What is deeper, nobody can read.
+pub(crate) const DEEPEST_READ: usize = 120;
 /// Bytes of a request's body, and of whatever is made of it before it is checked.
 pub(crate) const LARGEST_BODY: usize = 3 << 20;
 /// Problems that one answer tells, as errors or as warnings. Nobody mends more at a time.
@@ -57,6 +59,26 @@ pub(crate) fn depth(value: &Value) -> usize {
     measure(value).depth
 }
 
+/// How deep a text of JSON is, whether or not anything could read it.
+pub(crate) fn depth_of_text(text: &[u8]) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut quoted, mut escaped) = (false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'{' | b'[' if !quoted => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 /// A text as far as an answer repeats it.
 pub(crate) fn cut(text: &str) -> Cow<'_, str> {
     if text.len() <= LONGEST_TOLD {
@@ -79,6 +101,7 @@ mod tests {
     #[test]
     fn depth_is_what_is_within_what() {
         assert_eq!((depth(&json!(1)), depth(&json!({})), depth(&json!({ "a": [1] }))), (0, 1, 2));
+        assert_eq!(depth_of_text(br#"{"a":["]}{\"[",{}]}"#), 3);
     }
 
     #[test]
@@ -102,8 +125,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_weighs_no_more_than_its_text(value in any_value()) {
+        fn a_value_and_its_text_are_equally_deep(value in any_value()) {
             let text = value.to_string();
+            prop_assert_eq!(depth(&value), depth_of_text(text.as_bytes()));
             prop_assert!(measure(&value).bytes <= text.len() + 1);
         }
     }

@@ -202,7 +202,7 @@ impl Builder {
         let mut registry = Registry::built_in();
         let definitions = loaded.rows(DEFINITIONS).map(|row| (row.revision, &row.text));
         crds::refresh(&mut registry, definitions);
-        let store = Store::start(loaded, |table| registry.fields(table))?;
+        let store = Store::start(loaded, |table| registry.fields(table));
         let rbac = Rbac::default();
         let inner = Arc::new(Inner {
             store,

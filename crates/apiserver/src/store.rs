@@ -11,6 +11,7 @@
 //! - Writes are applied one after the other; each gets a revision of its own, and revisions only grow.
 //! - A write is answered, and seen by anyone, only after its commit. Writes that arrive during a commit share the next.
 //! - A snapshot never changes. Whoever holds one reads one moment of everything.
+//! - An object that cannot be read does not keep the others from being served, and can be deleted.
 //! - A history holds every change of its table since [`History::start`], in order; who falls behind it must start anew.
 
 mod draft;
@@ -242,16 +243,17 @@ pub(crate) const LARGEST_OBJECT: usize = 1_572_864;
 const MOST_WAITING: usize = 1024;
 
 impl Store {
-    /// Starts the writer on what was loaded. `fields` tells what of a table's objects can be selected by.
-    pub(crate) fn start(loaded: Loaded, fields: impl Fn(&str) -> Arc<[FieldPath]>) -> Result<Self, OpenError> {
+    /// Starts the writer on what was loaded. `fields` tells what of a table's objects can be selected by. An object that
+    /// cannot be read is no reason to withhold the others: it is told, and left out wherever objects are shown.
+    pub(crate) fn start(loaded: Loaded, fields: impl Fn(&str) -> Arc<[FieldPath]>) -> Self {
         let Loaded { revision, rows, backend } = loaded;
         let mut snapshot = Snapshot { revision, tables: imbl::OrdMap::new() };
         for Row { table, key, revision, text } in rows {
-            let draft = Draft::from_text(text, &fields(&table)).map_err(|error| OpenError::Object {
-                table: table.to_string(),
-                name: key.name.to_string(),
-                source: error,
-            })?;
+            let draft = Draft::from_text(text, &fields(&table));
+            if let Some(problem) = draft.problem() {
+                let Key { namespace, name } = &key;
+                tracing::error!(%table, %namespace, %name, problem, "an object in the store cannot be read, only deleted");
+            }
             let objects = snapshot.tables.entry(table).or_default();
             objects.insert(key, Arc::new(Object { revision, draft }));
         }
@@ -263,7 +265,7 @@ impl Store {
         let (writes, orders) = mpsc::channel(MOST_WAITING);
         let (failed, failure) = watch::channel(None);
         tokio::spawn(writer::run(shared.clone(), backend, orders, failed));
-        Ok(Self { shared, writes, failure })
+        Self { shared, writes, failure }
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {

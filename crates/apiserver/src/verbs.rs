@@ -228,6 +228,9 @@ impl Call {
 
     /// An answer with one object.
     fn answer(&self, code: StatusCode, object: &Object) -> Result<Response<Body>, Status> {
+        if let Some(problem) = object.draft.problem() {
+            return Err(Status::internal(format!("the object cannot be read, only deleted: {problem}")));
+        }
         let renderer = self.renderer();
         let mut out = Vec::new();
         match self.representation.view {

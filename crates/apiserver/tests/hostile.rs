@@ -6,6 +6,8 @@
 mod deep;
 #[path = "hostile/scene.rs"]
 mod scene;
+#[path = "hostile/store.rs"]
+mod store;
 #[path = "api/support.rs"]
 #[expect(dead_code, reason = "shared with tests that use more of it")]
 mod support;

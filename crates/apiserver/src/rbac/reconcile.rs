@@ -38,6 +38,9 @@ fn write(server: &Inner, wanted: Wanted, current: Option<&Arc<Object>>) -> Resul
     let Wanted { table, key, object } = wanted;
     let (object, expect) = match current {
         None => (fresh(server, &key, object), Expect::Absent),
+        Some(current) if !current.draft.is_readable() => {
+            (fresh(server, &key, object), Expect::Revision(current.revision))
+        }
         Some(current) => {
             let old = current.draft.value()?;
             let new = if matches!(table, ROLES | CLUSTER_ROLES) {

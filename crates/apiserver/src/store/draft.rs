@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+use crate::bounds::{self, DEEPEST_READ};
 
 /// The way to a field that can be selected by, such as `["spec", "nodeName"]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +62,8 @@ pub(crate) struct Draft {
     labels: Box<[(Box<str>, Box<str>)]>,
     /// In the order of the table's selectable fields.
     fields: Box<[Box<str>]>,
+    /// Why nobody can read it. Only what was loaded may be so.
+    problem: Option<Box<str>>,
 }
 
 impl Draft {
@@ -83,14 +88,32 @@ impl Draft {
         let labels = metadata.get("labels").and_then(Value::as_object).into_iter().flatten();
         let labels = labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect();
         let fields = fields.iter().map(|field| field.text(object)).collect();
-        Ok(Self { text: text.into(), metadata_end, labels, fields })
+        Ok(Self { text: text.into(), metadata_end, labels, fields, problem: None })
     }
 
-    /// From the text of an earlier one.
-    pub(crate) fn from_text(text: Bytes, fields: &[FieldPath]) -> Result<Self, serde_json::Error> {
+    /// From the text of an earlier one. One that cannot be read is kept as well, so that it can be deleted.
+    pub(crate) fn from_text(text: Bytes, fields: &[FieldPath]) -> Self {
+        match Self::read(text.clone(), fields) {
+            Ok(draft) => draft,
+            Err(error) => {
+                let problem = Some(error.to_string().into());
+                // Its metadata may be good all the same, and tells its UID then.
+                let metadata_end = serde_json::from_slice::<Head<'_>>(&text).map_or(0, |head| head.end());
+                Self { text, metadata_end, labels: Box::default(), fields: Box::default(), problem }
+            }
+        }
+    }
+
+    fn read(text: Bytes, fields: &[FieldPath]) -> Result<Self, serde_json::Error> {
+        if !text.starts_with(START.as_bytes()) {
+            return Err(serde_json::Error::custom("it does not begin with its metadata"));
+        }
+        if bounds::depth_of_text(&text) > DEEPEST_READ {
+            return Err(serde_json::Error::custom(format!("it is nested deeper than {DEEPEST_READ} levels")));
+        }
         let head: Head<'_> = serde_json::from_slice(&text)?;
         let labels: Labels = serde_json::from_str(head.metadata.get())?;
-        let metadata_end = START.len() - 1 + head.metadata.get().len();
+        let metadata_end = head.end();
         let fields = if fields.is_empty() {
             Box::default()
         } else {
@@ -98,7 +121,7 @@ impl Draft {
             fields.iter().map(|field| field.text(&value)).collect()
         };
         let labels = labels.labels.into_iter().map(|(key, value)| (key.into(), value.into())).collect();
-        Ok(Self { text, metadata_end, labels, fields })
+        Ok(Self { text, metadata_end, labels, fields, problem: None })
     }
 
     /// As it goes to disk: JSON on its own.
@@ -117,7 +140,19 @@ impl Draft {
     }
 
     pub(crate) fn value(&self) -> Result<Value, serde_json::Error> {
-        serde_json::from_slice(&self.text)
+        match &self.problem {
+            None => serde_json::from_slice(&self.text),
+            Some(problem) => Err(serde_json::Error::custom(format!("it cannot be read, only deleted: {problem}"))),
+        }
+    }
+
+    /// Why nobody can read it.
+    pub(crate) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.problem.is_none()
     }
 
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
@@ -143,7 +178,7 @@ impl Draft {
         serde_json::from_slice(self.text.get(START.len() - 1..self.metadata_end)?).ok()
     }
 
-    /// The metadata alone; what the server keeps can be read.
+    /// The metadata alone; null, where it cannot be read.
     pub(crate) fn metadata(&self) -> Value {
         let text = self.text.get(START.len() - 1..self.metadata_end);
         text.and_then(|text| serde_json::from_slice(text).ok()).unwrap_or_default()
@@ -168,6 +203,13 @@ pub(crate) struct Life {
 struct Head<'a> {
     #[serde(borrow)]
     metadata: &'a RawValue,
+}
+
+impl Head<'_> {
+    /// Where the metadata ends, which every text starts with.
+    fn end(&self) -> usize {
+        START.len() - 1 + self.metadata.get().len()
+    }
 }
 
 #[derive(Deserialize)]

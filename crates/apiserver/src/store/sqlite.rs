@@ -71,8 +71,8 @@ pub enum OpenError {
     /// The key that signs tokens cannot be read or made.
     #[error("prepare the key that signs tokens")]
     TokenKey(#[source] crate::certificates::CertificateError),
-    /// An object in it cannot be read.
-    #[error("the {table} {name:?} in the store cannot be read")]
+    /// An object that every cluster has cannot be written.
+    #[error("the {table} {name:?} cannot be written as JSON")]
     Object {
         /// Its resource.
         table: String,

@@ -1,11 +1,14 @@
 //! DELETE of one object or of many: grace periods, finalizers, dependents, preconditions.
 
+mod options;
+
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
-use serde::Deserialize;
 use serde_json::{Value, json};
+
+pub(super) use options::Options;
 
 use super::Call;
 use super::selection::Selection;
@@ -24,98 +27,6 @@ const ATTEMPTS: usize = 20;
 const PERMANENT: [&str; 3] = ["default", "kube-public", "kube-system"];
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-
-/// How to delete.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Options {
-    grace_period_seconds: Option<i64>,
-    propagation_policy: Option<String>,
-    orphan_dependents: Option<bool>,
-    preconditions: Option<Preconditions>,
-    #[serde(default)]
-    dry_run: Vec<String>,
-    #[serde(skip)]
-    dry: bool,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Preconditions {
-    uid: Option<String>,
-    resource_version: Option<String>,
-}
-
-impl Options {
-    /// From the body, or else from the query.
-    fn read(call: &Call) -> Result<Self, Status> {
-        let mut options = if call.body.is_empty() {
-            Self {
-                grace_period_seconds: call.query.number("gracePeriodSeconds")?,
-                propagation_policy: call.query.get("propagationPolicy").map(str::to_owned),
-                orphan_dependents: call.query.optional_flag("orphanDependents"),
-                preconditions: None,
-                dry_run: call.query.all("dryRun").map(str::to_owned).collect(),
-                dry: false,
-            }
-        } else {
-            let document = call.document()?.value;
-            if let Some(kind) = document["kind"].as_str().filter(|kind| !matches!(*kind, "" | "DeleteOptions")) {
-                let version = document["apiVersion"].as_str().unwrap_or_default();
-                return Err(Status::bad_request(format!("no kind \"{kind}\" is registered for version \"{version}\"")));
-            }
-            Self::deserialize(&document).map_err(|error| Status::bad_request(error.to_string()))?
-        };
-        for value in &options.dry_run {
-            options.dry |= request::dry_run(value, "DeleteOptions")?;
-        }
-        options.check()?;
-        Ok(options)
-    }
-
-    pub(super) fn from_value(value: &Value) -> Result<Self, Status> {
-        let mut options = Self::deserialize(value).map_err(|error| Status::bad_request(error.to_string()))?;
-        for value in &options.dry_run {
-            options.dry |= request::dry_run(value, "DeleteOptions")?;
-        }
-        options.check()?;
-        Ok(options)
-    }
-
-    fn check(&self) -> Result<(), Status> {
-        let problem = match (&self.propagation_policy, self.orphan_dependents) {
-            (Some(_), Some(_)) => {
-                "Invalid value: {policy}: orphanDependents and deletionPropagation cannot be both set".to_owned()
-            }
-            (Some(policy), None) if !matches!(policy.as_str(), "Background" | "Foreground" | "Orphan") => {
-                format!(
-                    "Unsupported value: \"{policy}\": supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                )
-            }
-            _ => return Ok(()),
-        };
-        let policy = self.propagation_policy.as_deref().unwrap_or_default();
-        let both = self.orphan_dependents.is_some();
-        let error = structural::FieldError {
-            field: "propagationPolicy".to_owned(),
-            reason: if both { structural::Reason::Invalid } else { structural::Reason::NotSupported },
-            message: problem.replace("{policy}", &format!("\"{policy}\"")),
-        };
-        let subject = status::Subject { group: "meta.k8s.io", resource: "", kind: "DeleteOptions" };
-        Err(Status::invalid(subject, "", &[error]))
-    }
-
-    /// Orphan, Foreground, Background, or what the kind does.
-    fn policy(&self, resource: &Resource) -> Option<&str> {
-        match (&self.propagation_policy, self.orphan_dependents) {
-            (Some(policy), _) => Some(policy),
-            (None, Some(true)) => Some("Orphan"),
-            (None, Some(false)) => Some("Background"),
-            (None, None) if resource.strategy.orphans_by_default() => Some("Orphan"),
-            (None, None) => None,
-        }
-    }
-}
 
 /// What a deletion came to.
 pub(super) enum Outcome {
@@ -136,17 +47,12 @@ pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
     answer(&call, &options, outcome)
 }
 
-impl Options {
-    fn policy_is_unset(&self) -> bool {
-        self.propagation_policy.is_none() && self.orphan_dependents.is_none()
-    }
-}
-
 fn answer(call: &Call, options: &Options, outcome: Outcome) -> Result<Response<Body>, Status> {
     match outcome {
-        Outcome::Gone(object) if !call.resource.strategy.returns_deleted() => {
-            let value = object.value().map_err(Status::internal)?;
-            let status = status::success(call.resource.subject(), call.name(), meta::text(&value, "uid"));
+        Outcome::Gone(object) if !call.resource.strategy.returns_deleted() || !object.draft.is_readable() => {
+            let metadata = object.draft.metadata();
+            let uid = metadata["uid"].as_str().unwrap_or_default();
+            let status = status::success(call.resource.subject(), call.name(), uid);
             call.answer_value(StatusCode::OK, &status)
         }
         Outcome::Gone(object) => call.answer(StatusCode::OK, &object),
@@ -162,11 +68,13 @@ fn answer(call: &Call, options: &Options, outcome: Outcome) -> Result<Response<B
 pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome, Status> {
     for _ in 0..ATTEMPTS {
         let current = call.current()?;
-        let old = call.renderer().stored_value(&current)?;
+        let readable = current.draft.is_readable();
+        let old = if readable { call.renderer().stored_value(&current)? } else { rest_of(call, &current) };
         check(call, &old, options)?;
         call.admit("delete", Some(&old), None, options.dry)?;
         let new = mark(call, &old, options);
-        let gone = is_free(&call.resource, &new);
+        // Nobody could let go of what nobody can read.
+        let gone = !readable || is_free(&call.resource, &new);
         let draft = Draft::new(&new, &call.resource.fields).map_err(Status::internal)?;
         if !gone && draft.same_content(&current.draft) {
             return Ok(Outcome::Marked(current));
@@ -187,7 +95,11 @@ pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome
         match call.server.store.write(write).await {
             Ok(object) => {
                 call.written.deleted(&call.resource.plural, &new, gone);
-                return if gone { last(call, &object, &new).map(Outcome::Gone) } else { Ok(Outcome::Marked(object)) };
+                return match gone {
+                    true if readable => last(call, &object, &new).map(Outcome::Gone),
+                    true => Ok(Outcome::Gone(object)),
+                    false => Ok(Outcome::Marked(object)),
+                };
             }
             // Preconditions are looked at again, on what is there now.
             Err(WriteError::Changed) => {}
@@ -195,6 +107,19 @@ pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome
         }
     }
     Err(Status::conflict(call.resource.subject(), call.name(), "it changes too often; please try again"))
+}
+
+/// What is known of an object that cannot be read: its metadata, as far as that can.
+fn rest_of(call: &Call, object: &Object) -> Value {
+    let mut rest = json!({ "metadata": object.draft.metadata() });
+    if let Some(metadata) = meta::of(&mut rest) {
+        metadata.insert("name".to_owned(), call.name().into());
+        metadata.insert("resourceVersion".to_owned(), object.revision.to_string().into());
+        if let Some(namespace) = &call.target.namespace {
+            metadata.insert("namespace".to_owned(), namespace.as_str().into());
+        }
+    }
+    rest
 }
 
 /// What is shown of an object that is gone: kinds with a grace period show how it ended.
@@ -311,13 +236,14 @@ pub(super) async fn collection(mut call: Call) -> Result<Response<Body>, Status>
     let objects = snapshot.objects(&call.resource.table);
     let found: Vec<(Key, Arc<Object>)> = objects
         .iter()
-        .filter(|(key, object)| selection.matches(key, object))
+        .filter(|(key, object)| selection.takes(key, object))
         .map(|(key, object)| (key.clone(), object.clone()))
         .collect();
     let mut items = Vec::new();
     for (key, object) in found {
         call.target.name = Some(key.name.to_string());
         match delete(&mut call, &options).await {
+            Ok(_) if !object.draft.is_readable() => {}
             Ok(_) => {
                 // As they were found.
                 let mut value = call.renderer().value(&object)?;

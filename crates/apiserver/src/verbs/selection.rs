@@ -67,7 +67,7 @@ impl Selection {
             .map(|(_, name, _)| Key::new(self.namespace.as_deref().unwrap_or_default(), name))
     }
 
-    /// Whether every object of the table matches.
+    /// Whether every object of the table that can be read matches.
     pub(crate) fn is_everything(&self) -> bool {
         self.namespace.is_none() && !self.has_selectors()
     }
@@ -76,7 +76,13 @@ impl Selection {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 
+    /// What cannot be read matches nothing: it would spoil the list for everything else in it.
     pub(crate) fn matches(&self, key: &Key, object: &Object) -> bool {
+        object.draft.is_readable() && self.takes(key, object)
+    }
+
+    /// Whether a deletion is about an object, whether or not anybody can read it.
+    pub(crate) fn takes(&self, key: &Key, object: &Object) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| *key.namespace == *namespace)
             && self.fields.iter().all(|(field, value, equal)| match field {
                 Field::Name => (*key.name == **value) == *equal,

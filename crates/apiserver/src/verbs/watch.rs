@@ -285,7 +285,7 @@ impl Watcher {
     }
 
     fn selects(&self, key: &Key, object: &Object) -> bool {
-        self.selection.is_everything() || self.selection.matches(key, object)
+        object.draft.is_readable() && (self.selection.is_everything() || self.selection.matches(key, object))
     }
 
     fn frame(&mut self, out: &mut Vec<u8>, kind: &str, object: &Object) -> Result<(), Status> {

@@ -1,5 +1,7 @@
 //! A server on disk, a hostile client and a bystander.
 
+use std::path::Path;
+
 use apiserver::{ApiServer, OpenError, Place};
 use http::Request;
 use serde_json::{Value, json};
@@ -62,8 +64,16 @@ impl Scene {
 
     /// Starts the server again on the same data.
     pub(crate) async fn restart(self) -> Self {
+        self.restart_after(|_| ()).await
+    }
+
+    /// The same after something was done to the data.
+    pub(crate) async fn restart_after(self, change: impl FnOnce(&Path)) -> Self {
         let Self { server, folder } = self;
         drop(server);
+        // Whoever has opened it has waited for the writer's end.
+        drop(open(&folder).await);
+        change(folder.path());
         Self { server: open(&folder).await, folder }
     }
 
