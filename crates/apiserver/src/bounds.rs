@@ -4,6 +4,7 @@
 //! limit, checked where values enter: bodies, results of patches, defaults. What is stored is never deeper than that.
 
 use std::borrow::Cow;
+use std::io;
 
 use serde_json::Value;
 
@@ -81,14 +82,41 @@ pub(crate) fn depth_of_text(text: &[u8]) -> usize {
 
 /// A text as far as an answer repeats it.
 pub(crate) fn cut(text: &str) -> Cow<'_, str> {
-    if text.len() <= LONGEST_TOLD {
+    cut_at(text, LONGEST_TOLD)
+}
+
+/// A text's first bytes, and a sign that there were more.
+pub(crate) fn cut_at(text: &str, most: usize) -> Cow<'_, str> {
+    if text.len() <= most {
         return text.into();
     }
-    let mut end = LONGEST_TOLD;
+    let mut end = most;
     while !text.is_char_boundary(end) {
         end -= 1;
     }
     format!("{}...", text.get(..end).unwrap_or_default()).into()
+}
+
+/// A value's text as far as an answer repeats it. No more of it is made than that.
+pub(crate) fn shown(value: &Value) -> String {
+    struct Start(Vec<u8>);
+    impl io::Write for Start {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0.len() > LONGEST_TOLD {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.0.extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut start = Start(Vec::new());
+    // It fails where there is more than is shown.
+    drop(serde_json::to_writer(&mut start, value));
+    cut(&String::from_utf8_lossy(&start.0)).into_owned()
 }
 
 #[cfg(test)]
@@ -109,6 +137,8 @@ mod tests {
         assert_eq!(cut("short"), "short");
         let long = "\u{e9}".repeat(LONGEST_TOLD);
         assert!(cut(&long).len() <= LONGEST_TOLD + 3 && cut(&long).ends_with("..."));
+        assert!(shown(&json!([long])).len() <= LONGEST_TOLD + 3);
+        assert_eq!(shown(&json!({ "a": 1 })), "{\"a\":1}");
     }
 
     fn any_value() -> impl Strategy<Value = Value> {

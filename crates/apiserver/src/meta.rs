@@ -1,9 +1,12 @@
 //! The rules for metadata that all kinds share.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use structural::{FieldError, Reason};
 
+use crate::bounds::{MOST_TOLD, cut, shown};
 use crate::clock::{self, Chance};
 use crate::names;
 use crate::registry::Resource;
@@ -72,10 +75,10 @@ pub(crate) fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     validate_common(new, &mut errors);
     if !old["metadata"]["deletionTimestamp"].is_null() {
-        let before = list(old, "finalizers");
+        let before: BTreeSet<&str> = list(old, "finalizers").into_iter().collect();
         let added: Vec<&str> = list(new, "finalizers").into_iter().filter(|one| !before.contains(one)).collect();
         if !added.is_empty() {
-            let quoted: Vec<String> = added.iter().map(|one| Value::from(*one).to_string()).collect();
+            let quoted: Vec<String> = added.iter().take(MOST_TOLD).map(|one| Value::from(*one).to_string()).collect();
             let message = format!(
                 "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 quoted.join(", ")
@@ -86,7 +89,7 @@ pub(crate) fn validate_update(old: &Value, new: &Value) -> Vec<FieldError> {
     for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
         let (before, after) = (&old["metadata"][field], &new["metadata"][field]);
         if before != after {
-            let message = format!("Invalid value: {after}: field is immutable");
+            let message = format!("Invalid value: {}: field is immutable", shown(after));
             errors.push(error(&format!("metadata.{field}"), Reason::Invalid, &message));
         }
     }
@@ -130,6 +133,9 @@ pub(crate) fn list<'a>(object: &'a Value, field: &str) -> Vec<&'a str> {
 fn validate_common(object: &Value, errors: &mut Vec<FieldError>) {
     let metadata = &object["metadata"];
     for key in metadata["annotations"].as_object().into_iter().flat_map(Map::keys) {
+        if errors.len() >= MOST_TOLD {
+            return;
+        }
         for problem in names::qualified_name(&key.to_lowercase()) {
             errors.push(invalid("metadata.annotations", key, &problem));
         }
@@ -145,6 +151,9 @@ fn validate_common(object: &Value, errors: &mut Vec<FieldError>) {
         errors.push(error("metadata.annotations", Reason::TooLong, &message));
     }
     for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
+        if errors.len() >= MOST_TOLD {
+            return;
+        }
         for problem in names::qualified_name(key) {
             errors.push(invalid("metadata.labels", key, &problem));
         }
@@ -154,6 +163,9 @@ fn validate_common(object: &Value, errors: &mut Vec<FieldError>) {
         }
     }
     for (index, name) in list(object, "finalizers").into_iter().enumerate() {
+        if errors.len() >= MOST_TOLD {
+            return;
+        }
         for problem in names::qualified_name(name) {
             errors.push(invalid("metadata.finalizers", name, &problem));
         }
@@ -163,7 +175,7 @@ fn validate_common(object: &Value, errors: &mut Vec<FieldError>) {
         }
     }
     if list(object, "finalizers").contains(&"orphan") && list(object, "finalizers").contains(&"foregroundDeletion") {
-        let value = serde_json::to_string(&metadata["finalizers"]).unwrap_or_default();
+        let value = shown(&metadata["finalizers"]);
         let message = format!("Invalid value: {value}: finalizer orphan and foregroundDeletion cannot be both set");
         errors.push(error("metadata.finalizers", Reason::Invalid, &message));
     }
@@ -173,6 +185,9 @@ fn validate_common(object: &Value, errors: &mut Vec<FieldError>) {
 fn validate_owners(metadata: &Value, errors: &mut Vec<FieldError>) {
     let mut controller: Option<String> = None;
     for owner in metadata["ownerReferences"].as_array().into_iter().flatten() {
+        if errors.len() >= MOST_TOLD {
+            return;
+        }
         let path = "metadata.ownerReferences";
         for (field, problem) in [
             ("apiVersion", "version must not be empty"),
@@ -189,26 +204,26 @@ fn validate_owners(metadata: &Value, errors: &mut Vec<FieldError>) {
             }
         }
         if owner["kind"] == "Event" && matches!(owner["apiVersion"].as_str(), Some("v1" | "events.k8s.io/v1")) {
-            let message = format!("Invalid value: {owner}: /v1, Kind=Event is disallowed from being an owner");
+            let message = format!("Invalid value: {}: /v1, Kind=Event is disallowed from being an owner", shown(owner));
             errors.push(error(path, Reason::Invalid, &message));
         }
         if owner["controller"] == true {
-            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            let text = |field: &str| cut(owner[field].as_str().unwrap_or_default());
             let this = format!("{}/{}", text("kind"), text("name"));
             if let Some(first) = &controller {
                 let message = format!(
                     "Invalid value: {}: Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}",
-                    serde_json::to_string(&metadata["ownerReferences"]).unwrap_or_default()
+                    shown(&metadata["ownerReferences"])
                 );
                 errors.push(error(path, Reason::Invalid, &message));
             }
-            controller = Some(this);
+            controller = Some(controller.unwrap_or(this));
         }
     }
 }
 
 fn invalid(field: &str, value: &str, problem: &str) -> FieldError {
-    error(field, Reason::Invalid, &format!("Invalid value: {}: {problem}", Value::from(value)))
+    error(field, Reason::Invalid, &format!("Invalid value: {}: {problem}", Value::from(cut(value))))
 }
 
 fn error(field: &str, reason: Reason, message: &str) -> FieldError {

@@ -6,7 +6,10 @@ use http::StatusCode;
 use serde_json::{Map, Value, json};
 use structural::FieldError;
 
-use crate::bounds::DEEPEST;
+use crate::bounds::{DEEPEST, MOST_TOLD, cut, cut_at};
+
+/// Bytes of a message: what a client sent, it may repeat, but not many times.
+const LONGEST_MESSAGE: usize = 128 << 10;
 
 /// Why a request was refused.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,10 +56,12 @@ impl Subject<'_> {
 
 impl Status {
     pub(crate) fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        let fits = message.len() <= LONGEST_MESSAGE;
         Self {
             code,
             reason,
-            message: message.into(),
+            message: if fits { message } else { cut_at(&message, LONGEST_MESSAGE).into_owned() },
             details: Map::new(),
             retry_after: None,
             empty_details: false,
@@ -192,8 +197,10 @@ impl Status {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
     }
 
+    /// Refuses an object for what stands in its fields. Of many problems the first are told.
     pub(crate) fn invalid(subject: Subject<'_>, name: &str, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let errors = errors.get(..MOST_TOLD).unwrap_or(errors);
+        let texts: Vec<String> = errors.iter().map(|error| cut(&error.to_string()).into_owned()).collect();
         let all = match texts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -208,7 +215,7 @@ impl Status {
                 .about(subject.details(name, subject.kind));
         let causes = errors
             .iter()
-            .map(|error| json!({ "reason": error.reason.as_str(), "message": error.message, "field": error.field }));
+            .map(|error| json!({ "reason": error.reason.as_str(), "message": cut(&error.message), "field": cut(&error.field) }));
         status.details.insert("causes".to_owned(), causes.collect());
         status
     }

@@ -3,7 +3,7 @@
 //! A token is good as long as its account is, and, if it is bound to a pod, a secret or a node, as long as that is: whoever
 //! deletes one of them ends it at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -81,8 +81,8 @@ fn check_bound(claims: &Value, audiences: &[String], stored: Stored<'_>, now: Ti
     if now.as_second() >= second("exp")? || now.as_second() < second("nbf")? {
         return None;
     }
-    let meant: Vec<&str> = claims["aud"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-    let audiences: Vec<String> = audiences.iter().filter(|one| meant.contains(&one.as_str())).cloned().collect();
+    let meant: BTreeSet<&str> = claims["aud"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let audiences: Vec<String> = audiences.iter().filter(|one| meant.contains(one.as_str())).cloned().collect();
     if audiences.is_empty() {
         return None;
     }

@@ -65,12 +65,19 @@ impl Warnings {
         self.list().push(warning);
     }
 
-    /// `Warning: 299 - "text"`, bounded in count and length as clients expect.
+    /// `Warning: 299 - "text"`. Together they are no longer than Kubernetes' are: where they would be, each is cut short,
+    /// and those that still do not fit are left out.
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) {
-        const MOST: usize = 50;
-        const LONGEST: usize = 4096;
-        for text in self.list().iter().take(MOST) {
-            let text: String = text.chars().filter(|c| !c.is_control()).take(LONGEST).collect();
+        const MOST: usize = 4096;
+        const SHORT: usize = 256;
+        let list = self.list();
+        let all: usize = list.iter().map(String::len).sum();
+        let longest = if all > MOST { SHORT } else { MOST };
+        let mut room = MOST;
+        for text in list.iter() {
+            let text: String = text.chars().filter(|c| !c.is_control()).take(longest).collect();
+            let Some(left) = room.checked_sub(text.len()) else { return };
+            room = left;
             let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
                 headers.append(header::WARNING, value);

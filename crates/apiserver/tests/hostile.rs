@@ -4,6 +4,8 @@
 
 #[path = "hostile/deep.rs"]
 mod deep;
+#[path = "hostile/long.rs"]
+mod long;
 #[path = "hostile/scene.rs"]
 mod scene;
 #[path = "hostile/store.rs"]

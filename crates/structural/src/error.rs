@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use crate::go;
 
+/// Bytes of a value that an error repeats. Many errors may be about one value, or about one within another.
+const LONGEST_SHOWN: usize = 16 << 10;
+
 /// One problem with one field, as it goes into `Status.details.causes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
@@ -133,7 +136,7 @@ impl FieldError {
         value: &Value,
         detail: impl fmt::Display,
     ) -> Self {
-        let shown = format!("{}: {}", reason.title(), go::show(value));
+        let shown = format!("{}: {}", reason.title(), go::cut(&go::show(value), LONGEST_SHOWN));
         Self { field: field.into(), reason, message: join(shown, detail) }
     }
 

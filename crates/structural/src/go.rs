@@ -4,6 +4,12 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+/// The start of a text, of at most so many bytes.
+pub(crate) fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    end.and_then(|end| text.get(..end)).unwrap_or_default()
+}
+
 /// A value inside a message: strings in quotes, numbers and booleans as they are, the rest as JSON.
 pub(crate) fn show(value: &Value) -> String {
     match value {

@@ -4,12 +4,17 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::go;
 use crate::node::{Additional, Node};
 
 /// The fields that every object has, whatever its schema says.
 pub(crate) const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Removes what `node` does not specify, and returns the sorted paths of what was removed.
+/// How many paths of what was removed are told, and how many bytes of each. Nobody reads more.
+const MOST_TOLD: usize = 100;
+const LONGEST_TOLD: usize = 4096;
+
+/// Removes what `node` does not specify, and returns the sorted paths of what was removed: of the first, where that is much.
 ///
 /// `root` says that the value is an object of its own, whose `META` fields stay untouched.
 pub(crate) fn prune(node: &Node, value: &mut Value, root: bool) -> Vec<String> {
@@ -112,9 +117,12 @@ impl Pruning {
     }
 
     fn drop_field(&mut self, key: &str) {
+        if self.dropped.len() >= MOST_TOLD {
+            return;
+        }
         let length = self.path.len();
         self.push(key);
-        self.dropped.push(self.path.clone());
+        self.dropped.push(go::cut(&self.path, LONGEST_TOLD).to_owned());
         self.path.truncate(length);
     }
 }

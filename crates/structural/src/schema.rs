@@ -35,7 +35,8 @@ impl Schema {
         Self { root: parse::parse(schema, interner) }
     }
 
-    /// Removes what the schema does not specify, and returns the paths of what was removed, sorted.
+    /// Removes what the schema does not specify, and returns the paths of what was removed, sorted; a hundred, if there are
+    /// more.
     ///
     /// `apiVersion`, `kind` and `metadata` of the object and of resources embedded in it are left alone.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {

@@ -4,6 +4,16 @@ use std::collections::BTreeMap;
 
 use super::rule::{ALL, Rule, has, path_covers};
 
+/// How many comparisons [`missing`] makes, at most: a few lists of words are taken apart into very many rules.
+pub(super) fn effort(held: &[Rule], wanted: &[Rule]) -> usize {
+    let parts = wanted.iter().map(|rule| {
+        let Rule { verbs, api_groups, resources, resource_names, paths } = rule;
+        let things = api_groups.len().saturating_mul(resources.len()).saturating_mul(resource_names.len().max(1));
+        verbs.len().saturating_mul(things.saturating_add(paths.len()))
+    });
+    parts.fold(0_usize, usize::saturating_add).saturating_mul(held.len().max(1))
+}
+
 /// What of `wanted` no single rule of `held` grants, taken apart into rules of one verb on one thing.
 pub(super) fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
     let parts = wanted.iter().flat_map(parts);

@@ -16,6 +16,9 @@ use crate::meta;
 use crate::server::Inner;
 use crate::status::{Status, Subject};
 
+/// Comparisons of rules for one request. The largest default role takes some thousands against itself.
+const MOST_EFFORT: usize = 1_000_000;
+
 /// Refuses a role or binding that gives more than its writer has. `namespace` and `name` are those of the request.
 pub(crate) fn confirm(
     server: &Inner,
@@ -104,6 +107,9 @@ impl Ask<'_> {
     /// Refuses what goes beyond the writer's own rules.
     fn holds(&self, wanted: &[Rule]) -> Result<(), Status> {
         let (held, absent) = self.server.rbac.rules(self.who, self.namespace, &self.server.store.snapshot());
+        if cover::effort(&held, wanted) > MOST_EFFORT {
+            return Err(self.forbidden("its rules are too many to be compared with those of its writer; split it up"));
+        }
         let missing = cover::missing(&held, wanted);
         if missing.is_empty() {
             return Ok(());

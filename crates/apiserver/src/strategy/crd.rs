@@ -1,10 +1,16 @@
 //! Definitions of custom resources: checked whole when they come, so that nothing is left to fail later.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use structural::{FieldError, Reason, Schema};
 
 use super::{Strategy, immutable, member};
+use crate::bounds::{MOST_TOLD, shown};
 use crate::names;
+
+/// Versions of one definition: each is compared with the others.
+const MOST_VERSIONS: usize = 100;
 
 /// Keeps a definition until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -30,7 +36,8 @@ impl Strategy for Definition {
         let stored: Vec<Value> =
             versions(new).filter(|one| one["storage"] == true).map(|one| one["name"].clone()).collect();
         if let Some(known) = new["status"]["storedVersions"].as_array_mut() {
-            known.extend(stored.into_iter().filter(|name| !known.contains(name)).collect::<Vec<_>>());
+            let mut names: BTreeSet<String> = known.iter().map(Value::to_string).collect();
+            known.extend(stored.into_iter().filter(|name| names.insert(name.to_string())));
         }
     }
 
@@ -136,9 +143,14 @@ fn check_names(given: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn check_versions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
     let mut stored = 0;
     let all: Vec<&Value> = versions(object).collect();
+    if all.len() > MOST_VERSIONS {
+        let message = format!("Too many: {}: must have at most {MOST_VERSIONS} items", all.len());
+        errors.push(FieldError { field: "spec.versions".to_owned(), reason: Reason::TooMany, message });
+        return;
+    }
     let mut twice = false;
     for (index, version) in all.iter().enumerate() {
         let path = format!("spec.versions[{index}]");
@@ -146,8 +158,7 @@ fn check_versions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
         if let Some(problem) = names::name(names::NameRule::Dns1035, name).first() {
             errors.push(invalid(&format!("{path}.name"), name, problem));
         }
-        twice |= seen.contains(&name);
-        seen.push(name);
+        twice |= !seen.insert(name);
         stored += usize::from(version["storage"] == true);
         let unchanged = old.is_some_and(|old| versions(old).any(|before| before == *version));
         if !unchanged {
@@ -155,13 +166,13 @@ fn check_versions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
         }
     }
     if twice {
-        let text = serde_json::to_string(&object["spec"]["versions"]).unwrap_or_default();
+        let text = shown(&object["spec"]["versions"]);
         let message = format!("Invalid value: {text}: must contain unique version names");
         errors.push(FieldError { field: "spec.versions".to_owned(), reason: Reason::Invalid, message });
     }
     check_conversion(object, errors);
     if stored != 1 {
-        let text = serde_json::to_string(&object["spec"]["versions"]).unwrap_or_default();
+        let text = shown(&object["spec"]["versions"]);
         let message = format!("Invalid value: {text}: must have exactly one version marked as storage version");
         errors.push(FieldError { field: "spec.versions".to_owned(), reason: Reason::Invalid, message });
     }
@@ -177,11 +188,10 @@ fn check_versions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
         let message = "Invalid value: null: must have at least one stored version".to_owned();
         errors.push(FieldError { field: "status.storedVersions".to_owned(), reason: Reason::Invalid, message });
     }
-    for name in object["status"]["storedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-        if !seen.contains(&name) {
-            let index =
-                object["status"]["storedVersions"].as_array().and_then(|all| all.iter().position(|one| one == name));
-            let field = format!("status.storedVersions[{}]", index.unwrap_or_default());
+    let named = listed.iter().enumerate().filter_map(|(index, one)| Some((index, one.as_str()?)));
+    for (index, name) in named {
+        if !seen.contains(name) && errors.len() < MOST_TOLD {
+            let field = format!("status.storedVersions[{index}]");
             errors.push(invalid(&field, name, "missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in v1 and removes v1 from status.storedVersions".replace("v1", name).as_str()));
         }
     }

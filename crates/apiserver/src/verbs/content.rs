@@ -5,6 +5,7 @@ use serde_json::Value;
 use structural::{FieldError, Reason};
 
 use super::Call;
+use crate::bounds::cut;
 use crate::convert;
 use crate::facts;
 use crate::json::{self, Document};
@@ -75,7 +76,7 @@ impl Call {
             let found = map.get(field).and_then(Value::as_str).unwrap_or_default();
             if found.is_empty() {
                 if self.resource.is_custom() {
-                    let text = serde_json::to_string(&map).unwrap_or_default();
+                    let text = cut(&serde_json::to_string(&map).unwrap_or_default()).into_owned();
                     let name = if field == "kind" { "Kind" } else { "apiVersion" };
                     return Err(Status::bad_request(format!("Object '{name}' is missing in '{text}'")));
                 }

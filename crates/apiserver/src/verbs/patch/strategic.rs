@@ -1,7 +1,12 @@
 //! Strategic merge: a merge patch that knows the kind, so that it merges lists by their keys instead of replacing them.
+//!
+//! Lists may be long, on both sides: items are found by the text of their key, never by looking at one after the other.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Map, Value};
 
+use crate::bounds::shown;
 use crate::facts::{Field, Shape, Type, TypeId, facts};
 
 const DIRECTIVE: &str = "$patch";
@@ -70,8 +75,8 @@ fn merge_object(of: Of<'_>, old: &mut Value, patch: &Map<String, Value>) -> Resu
     }
     let Some(map) = old.as_object_mut() else { return Ok(()) };
     if let Some(kept) = patch.get(RETAIN_KEYS) {
-        let kept: Vec<&str> = kept.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        map.retain(|name, _| kept.contains(&name.as_str()));
+        let kept: BTreeSet<&str> = kept.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        map.retain(|name, _| kept.contains(name.as_str()));
     }
     for (name, value) in patch {
         if name == DIRECTIVE || name == RETAIN_KEYS || name.starts_with(ORDER_OF) {
@@ -128,11 +133,8 @@ fn merge_field(
     match key {
         Some(key) => merge_by_key(inner, list, items, key)?,
         None => {
-            for item in items {
-                if !list.contains(item) {
-                    list.push(item.clone());
-                }
-            }
+            let mut known: BTreeSet<String> = list.iter().map(Value::to_string).collect();
+            list.extend(items.iter().filter(|item| known.insert(item.to_string())).cloned());
         }
     }
     if let Some(order) = order {
@@ -150,52 +152,73 @@ fn merge_by_key(inner: &Shape, list: &mut Vec<Value>, items: &[Value], key: &str
         *list = rest.cloned().collect();
         return Ok(());
     }
-    for item in items {
-        let Some(id) = item.get(key) else {
-            return Err(format!("map: {item} does not contain declared merge key: {key}"));
-        };
-        let found = list.iter().position(|one| one.get(key) == Some(id));
-        match (item[DIRECTIVE].as_str(), found) {
-            (Some("delete"), Some(index)) => drop(list.remove(index)),
-            (Some("delete"), None) => {}
-            (_, Some(index)) => merge_value(inner, &mut list[index], item)?,
-            (_, None) => {
-                let mut new = Value::Object(Map::new());
-                merge_value(inner, &mut new, item)?;
-                list.push(new);
-            }
+    let mut slots: Vec<Option<Value>> = std::mem::take(list).into_iter().map(Some).collect();
+    let mut places: BTreeMap<String, VecDeque<usize>> = BTreeMap::new();
+    for (place, one) in slots.iter().enumerate() {
+        if let Some(id) = one.as_ref().and_then(|one| one.get(key)) {
+            places.entry(id.to_string()).or_default().push_back(place);
         }
     }
+    for item in items {
+        let Some(id) = item.get(key) else {
+            return Err(format!("map: {} does not contain declared merge key: {key}", shown(item)));
+        };
+        let places = places.entry(id.to_string()).or_default();
+        match item[DIRECTIVE].as_str() {
+            Some("delete") => {
+                if let Some(slot) = places.pop_front().and_then(|place| slots.get_mut(place)) {
+                    *slot = None;
+                }
+            }
+            _ => match places.front().and_then(|place| slots.get_mut(*place)) {
+                Some(slot) => merge_value(inner, slot.get_or_insert_default(), item)?,
+                None => {
+                    let mut new = Value::Object(Map::new());
+                    merge_value(inner, &mut new, item)?;
+                    places.push_back(slots.len());
+                    slots.push(Some(new));
+                }
+            },
+        }
+    }
+    list.extend(slots.into_iter().flatten());
     Ok(())
 }
 
 fn delete_from(map: &mut Map<String, Value>, field: &str, values: &Value) {
-    let gone = values.as_array().map_or(&[][..], |values| values);
+    let gone: BTreeSet<String> = values.as_array().into_iter().flatten().map(Value::to_string).collect();
     if let Some(list) = map.get_mut(field).and_then(Value::as_array_mut) {
-        list.retain(|value| !gone.contains(value));
+        list.retain(|value| !gone.contains(&value.to_string()));
     }
 }
 
 /// Puts items into the order that the client wants. Items that it does not know keep their place among the others.
 fn arrange(list: &mut Vec<Value>, before: &[Value], order: &Value, key: Option<&str>) {
     let order = order.as_array().map_or(&[][..], |order| order);
-    let id = |item: &Value| key.map_or_else(|| item.clone(), |key| item[key].clone());
-    let wanted = |item: &Value| order.iter().position(|one| id(one) == id(item));
-    let original = |item: &Value| before.iter().position(|one| id(one) == id(item));
-    let (mut known, others): (Vec<Value>, Vec<Value>) = list.drain(..).partition(|item| wanted(item).is_some());
-    known.sort_by_key(|item| wanted(item));
+    let id = |item: &Value| key.map_or_else(|| item.to_string(), |key| item[key].to_string());
+    let places = |items: &[Value]| {
+        let mut places = BTreeMap::new();
+        for (place, item) in items.iter().enumerate() {
+            places.entry(id(item)).or_insert(place);
+        }
+        places
+    };
+    let (wanted, original) = (places(order), places(before));
+    let named = list.drain(..).map(|item| (id(&item), item));
+    let (mut known, others): (Vec<_>, Vec<_>) = named.partition(|(id, _)| wanted.contains_key(id));
+    known.sort_by_key(|(id, _)| wanted.get(id));
     let mut others = others.into_iter().peekable();
-    for item in known {
-        let place = original(&item);
+    for (id, item) in known {
+        let place = original.get(&id);
         // New items come before whatever the server has besides; old ones where they were.
-        while let Some(other) =
-            others.next_if(|other| place.is_some_and(|place| original(other).is_some_and(|at| at < place)))
+        while let Some((_, other)) =
+            others.next_if(|(id, _)| place.is_some_and(|place| original.get(id).is_some_and(|at| at < place)))
         {
             list.push(other);
         }
         list.push(item);
     }
-    list.extend(others);
+    list.extend(others.map(|(_, other)| other));
 }
 
 #[cfg(test)]
