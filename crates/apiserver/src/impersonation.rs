@@ -10,6 +10,7 @@ use crate::route::not_allowed;
 use crate::server::Inner;
 use crate::status::Status;
 
+const PREFIX: &str = "impersonate-";
 const USER: &str = "impersonate-user";
 const UID: &str = "impersonate-uid";
 const GROUP: &str = "impersonate-group";
@@ -28,7 +29,7 @@ struct Asked {
 
 /// The user that a request acts as; refuses who may not act as that.
 pub(crate) fn apply(server: &Inner, who: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
-    let asked = asked(headers);
+    let asked = asked(headers)?;
     if asked == Asked::default() {
         return Ok(who);
     }
@@ -64,10 +65,12 @@ fn shown(asked: &Asked) -> String {
     )
 }
 
-fn asked(headers: &HeaderMap) -> Asked {
+/// A header that cannot be read is not passed over: the request would run as somebody else than it says.
+fn asked(headers: &HeaderMap) -> Result<Asked, Status> {
     let mut asked = Asked::default();
-    for (name, value) in headers {
-        let Ok(value) = value.to_str() else { continue };
+    for (name, value) in headers.iter().filter(|(name, _)| name.as_str().starts_with(PREFIX)) {
+        let unreadable = |_| Status::bad_request(format!("the header {name} is not of printable ASCII characters"));
+        let value = value.to_str().map_err(unreadable)?;
         match name.as_str() {
             USER => value.clone_into(&mut asked.user),
             UID => value.clone_into(&mut asked.uid),
@@ -80,7 +83,7 @@ fn asked(headers: &HeaderMap) -> Asked {
             }
         }
     }
-    asked
+    Ok(asked)
 }
 
 /// Group, resource, subresource, namespace and name of everything that must be allowed.

@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use serde_json::Value;
 use tokio::time::Instant;
 use tracing::Span;
@@ -45,7 +45,7 @@ impl Served {
             namespace = Empty, name = Empty, uid = Empty, owner = Empty, user = Empty, acting_as = Empty);
         let audit = server.audit.clone();
         Self {
-            labels: Labels { verb: request.method().to_string(), ..Labels::default() },
+            labels: Labels { verb: known(request.method()).to_owned(), ..Labels::default() },
             span,
             written: Written::default(),
             began: Instant::now(),
@@ -121,6 +121,12 @@ impl Served {
         self.span.record("owner", owner);
         *act
     }
+}
+
+/// A method as a label: clients may invent others, and each would be counted for ever.
+fn known(method: &Method) -> &'static str {
+    let all = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
+    all.into_iter().find(|one| method == one).unwrap_or("other")
 }
 
 impl Drop for Served {

@@ -6,6 +6,8 @@
 mod deep;
 #[path = "hostile/long.rs"]
 mod long;
+#[path = "hostile/odd.rs"]
+mod odd;
 #[path = "hostile/scene.rs"]
 mod scene;
 #[path = "hostile/store.rs"]

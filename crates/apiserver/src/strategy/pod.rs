@@ -1,5 +1,7 @@
 //! Pods: they start Pending, end gracefully, and run what they were made with.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use structural::FieldError;
 
@@ -29,6 +31,12 @@ impl Strategy for Pod {
             }
             add_default_tolerations(new);
         }
+        if subresource == Some("ephemeralcontainers") {
+            // Nothing else comes this way.
+            let sent = std::mem::replace(new, old.clone());
+            new["metadata"]["resourceVersion"] = sent["metadata"]["resourceVersion"].clone();
+            put_back(&mut new["spec"], &sent["spec"], "ephemeralContainers");
+        }
         if subresource == Some("status") {
             // It follows from the spec, whatever the client says or leaves out.
             put_back(&mut new["status"], &old["status"], "qosClass");
@@ -42,8 +50,10 @@ impl Strategy for Pod {
     }
 
     fn validate_update(&self, old: &Value, new: &Value, subresource: Option<&str>) -> Vec<FieldError> {
-        if subresource.is_some() {
-            return Vec::new();
+        match subresource {
+            None => {}
+            Some("ephemeralcontainers") => return kept_ephemeral(old, new),
+            Some(_) => return Vec::new(),
         }
         let mut allowed = new["spec"].clone();
         for list in ["containers", "initContainers"] {
@@ -77,6 +87,25 @@ impl Strategy for Pod {
     fn returns_deleted(&self) -> bool {
         true
     }
+}
+
+/// Ephemeral containers are added, and neither changed nor removed.
+fn kept_ephemeral(old: &Value, new: &Value) -> Vec<FieldError> {
+    let list = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().cloned().unwrap_or_default();
+    let after: BTreeMap<String, Value> =
+        list(new).into_iter().map(|one| (one["name"].as_str().unwrap_or_default().to_owned(), one)).collect();
+    let mut errors = Vec::new();
+    for before in list(old) {
+        let name = before["name"].as_str().unwrap_or_default();
+        let problem = match after.get(name) {
+            Some(same) if *same == before => continue,
+            Some(_) => "changed",
+            None => "removed",
+        };
+        let why = format!("existing ephemeral containers {name:?} may not be {problem}");
+        errors.push(forbidden("spec.ephemeralContainers", &why));
+    }
+    errors
 }
 
 fn put_back(spec: &mut Value, old: &Value, field: &str) {

@@ -43,6 +43,20 @@ impl Call {
         }
     }
 
+    /// The body as an object of a kind that is not the resource's own: what is posted to a subresource.
+    pub(super) fn document_of(&self, (group, version, kind): (&str, &str, &str)) -> Result<Value, Status> {
+        let mut value = self.document()?.value;
+        if value.is_null() {
+            value = Value::Object(serde_json::Map::new());
+        }
+        let id = facts::facts().of_kind(group, version, kind).ok_or_else(Status::not_served)?;
+        let cannot = |problem: &str| {
+            Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {problem}"))
+        };
+        facts::decode(id, &mut value).map_err(|problem| cannot(&problem))?;
+        Ok(value)
+    }
+
     /// The body as an object of the call's kind, in the stored form.
     pub(super) fn object(&mut self, validation: FieldValidation) -> Result<Value, Status> {
         let Document { mut value, duplicates } = self.document()?;

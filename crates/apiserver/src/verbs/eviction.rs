@@ -18,7 +18,7 @@ const ATTEMPTS: usize = 20;
 /// POST of a `Binding`: the pod gets its node, once.
 pub(super) async fn bind(mut call: Call) -> Result<Response<Body>, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let binding = call.document()?.value;
+    let binding = call.document_of(("", "v1", "Binding"))?;
     let name = binding["metadata"]["name"].as_str().unwrap_or_default();
     if call.resource.plural == "bindings" {
         // The old way: the pod is named in the body alone.
@@ -88,26 +88,28 @@ fn assign(call: &Call, old: &Value, binding: &Value, node: &str, now: jiff::Time
 
 /// POST of an `Eviction`: a deletion that a disruption budget may refuse.
 pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
+    let asked = WriteOptions::parse(&call.query, "CreateOptions")?;
     let eviction = call.document()?.value;
     let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
     if !named.is_empty() && named != call.name() {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let options =
+    let mut options =
         Options::from_value(&eviction["deleteOptions"].as_object().map_or(json!({}), |map| map.clone().into()))?;
+    options.dry |= asked.dry_run;
     let pod = call.renderer().stored_value(&*call.current()?)?;
     let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
     let going = !pod["metadata"]["deletionTimestamp"].is_null();
     if !ended && !going {
-        take_disruption(&call, &pod).await?;
+        take_disruption(&call, &pod, options.dry).await?;
     }
     delete::delete(&mut call, &options).await?;
     let success = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
     call.answer_value(StatusCode::CREATED, &success)
 }
 
-/// Takes one of the disruptions that the pod's budget still allows.
-async fn take_disruption(call: &Call, pod: &Value) -> Result<(), Status> {
+/// Takes one of the disruptions that the pod's budget still allows; a dry run only looks whether there is one.
+async fn take_disruption(call: &Call, pod: &Value, dry: bool) -> Result<(), Status> {
     let registry = call.server.registry.load_full();
     let Some(budgets) = registry.get("policy", "poddisruptionbudgets") else { return Ok(()) };
     for _ in 0..ATTEMPTS {
@@ -128,6 +130,9 @@ async fn take_disruption(call: &Call, pod: &Value) -> Result<(), Status> {
         let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
         if allowed <= 0 {
             return Err(refused(key, &budget));
+        }
+        if dry {
+            return Ok(());
         }
         budget["status"]["disruptionsAllowed"] = (allowed - 1).into();
         let now = crate::clock::text(call.server.clock.now());

@@ -31,7 +31,10 @@ fn wanted(pod: &Value, query: &Query, now: Timestamp) -> Result<LogRequest, Stat
     };
     let since_time = query.get("sinceTime").map(str::parse).transpose();
     let since_time = since_time.map_err(|error: jiff::Error| Status::bad_request(format!("sinceTime: {error}")))?;
-    let ago = |seconds: u64| now - SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX / 2));
+    let ago = |seconds: u64| {
+        let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+        now.saturating_sub(ago).unwrap_or(Timestamp::MIN)
+    };
     Ok(LogRequest {
         namespace: meta::text(pod, "namespace").to_owned(),
         name: meta::text(pod, "name").to_owned(),
@@ -124,6 +127,10 @@ mod tests {
         assert_eq!(request.since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
         assert!(request.follow && request.timestamps && !request.previous);
         assert!(wanted(&pod(), &Query::parse("container=a&tailLines=x"), now).is_err());
+        for seconds in [i64::MAX.unsigned_abs(), u64::MAX, 900_000_000_000] {
+            let query = Query::parse(&format!("container=a&sinceSeconds={seconds}"));
+            assert_eq!(wanted(&pod(), &query, now).unwrap().since, Some(Timestamp::MIN), "{seconds}");
+        }
     }
 
     #[test]

@@ -129,8 +129,9 @@ fn with_replicas(call: &Call, old: &Value, scale: &Value, paths: &ScalePaths) ->
     let mut new = old.clone();
     let mut place = &mut new;
     for step in paths.spec_replicas_path.split('.').filter(|step| !step.is_empty()) {
-        if !place[step].is_object() && !place[step].is_number() {
-            place[step] = json!({});
+        // What is in the way is no object: whether it may become one is for the schema to say.
+        if !place.is_object() {
+            *place = json!({});
         }
         place = &mut place[step];
     }

@@ -20,7 +20,7 @@ const USUAL: i64 = 60 * 60;
 
 pub(super) fn run(call: &mut Call) -> Result<Response<Body>, Status> {
     WriteOptions::parse(&call.query, "CreateOptions")?;
-    let mut request = call.document()?.value;
+    let mut request = call.document_of(("authentication.k8s.io", "v1", "TokenRequest"))?;
     check_place(call, &request)?;
     let spec = &request["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(USUAL);

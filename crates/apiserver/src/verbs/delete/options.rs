@@ -19,7 +19,7 @@ pub(in crate::verbs) struct Options {
     #[serde(default)]
     dry_run: Vec<String>,
     #[serde(skip)]
-    pub(super) dry: bool,
+    pub(in crate::verbs) dry: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
