@@ -8,6 +8,8 @@ mod deep;
 mod long;
 #[path = "hostile/odd.rs"]
 mod odd;
+#[path = "hostile/pods.rs"]
+mod pods;
 #[path = "hostile/scene.rs"]
 mod scene;
 #[path = "hostile/store.rs"]

@@ -1,5 +1,8 @@
 //! Pods: they start Pending, end gracefully, and run what they were made with.
 
+mod containers;
+mod rules;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
@@ -49,11 +52,20 @@ impl Strategy for Pod {
         }
     }
 
+    fn validate_create(&self, object: &Value) -> Vec<FieldError> {
+        rules::check(&object["spec"])
+    }
+
     fn validate_update(&self, old: &Value, new: &Value, subresource: Option<&str>) -> Vec<FieldError> {
+        // What was there before there were rules may stay, and must be able to go.
+        let mut errors = if old["spec"] == new["spec"] { Vec::new() } else { rules::check(&new["spec"]) };
         match subresource {
             None => {}
-            Some("ephemeralcontainers") => return kept_ephemeral(old, new),
-            Some(_) => return Vec::new(),
+            Some("ephemeralcontainers") => {
+                errors.extend(kept_ephemeral(old, new));
+                return errors;
+            }
+            Some(_) => return errors,
         }
         let mut allowed = new["spec"].clone();
         for list in ["containers", "initContainers"] {
@@ -66,13 +78,14 @@ impl Strategy for Pod {
             put_back(&mut allowed, &old["spec"], field);
         }
         if allowed == old["spec"] {
-            return Vec::new();
+            return errors;
         }
         let why = "pod updates may not change fields other than `spec.containers[*].image`,\
                    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to \
                    existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
                    previously negative)";
-        vec![forbidden("spec", why)]
+        errors.push(forbidden("spec", why));
+        errors
     }
 
     fn grace_period(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
