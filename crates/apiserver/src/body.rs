@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 pub struct Body {
     kind: Kind,
     /// Let go of when the answer has ended, however it does.
-    kept: Option<Box<dyn Send>>,
+    kept: Vec<Box<dyn Send>>,
 }
 
 enum Kind {
@@ -22,16 +22,16 @@ enum Kind {
 
 impl Body {
     pub(crate) fn whole(bytes: impl Into<Bytes>) -> Self {
-        Self { kind: Kind::Whole(Some(bytes.into())), kept: None }
+        Self { kind: Kind::Whole(Some(bytes.into())), kept: Vec::new() }
     }
 
     pub(crate) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
-        Self { kind: Kind::Stream(Box::pin(stream)), kept: None }
+        Self { kind: Kind::Stream(Box::pin(stream)), kept: Vec::new() }
     }
 
     /// Keeps something until the answer has ended.
     pub(crate) fn keep(&mut self, kept: impl Send + 'static) {
-        self.kept = Some(Box::new(kept));
+        self.kept.push(Box::new(kept));
     }
 }
 

@@ -39,6 +39,7 @@ mod metrics;
 mod names;
 mod negotiate;
 mod openapi;
+mod places;
 mod protobuf;
 mod rbac;
 mod registry;

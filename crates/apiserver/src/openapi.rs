@@ -2,7 +2,9 @@
 //! with their kinds and parameters, and the schemas of all kinds, without descriptions.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::facts::{ListType, Shape, TypeId, facts};
@@ -265,6 +267,25 @@ fn custom_name(resource: &Resource, version: &Version) -> String {
     parts.push(&version.name);
     parts.push(&resource.kind);
     parts.join(".")
+}
+
+/// The document of everything, as text. It is large, and the same until a definition changes.
+#[derive(Default)]
+pub(crate) struct Cache(Mutex<Option<(Arc<Registry>, Bytes)>>);
+
+impl Cache {
+    pub(crate) fn everything(&self, registry: &Arc<Registry>) -> Bytes {
+        // Whoever comes while it is made waits for it instead of making another.
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*cached {
+            Some((of, text)) if Arc::ptr_eq(of, registry) => text.clone(),
+            _ => {
+                let text = Bytes::from(format!("{}\n", everything(registry)));
+                *cached = Some((registry.clone(), text.clone()));
+                text
+            }
+        }
+    }
 }
 
 #[cfg(test)]

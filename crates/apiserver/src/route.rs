@@ -20,6 +20,7 @@ use crate::identity::Identity;
 use crate::impersonation;
 use crate::metrics::Labels;
 use crate::negotiate::{self, Encoding};
+use crate::places::Caller;
 use crate::registry::Resource;
 use crate::request::{Query, Target};
 use crate::served::Served;
@@ -27,7 +28,7 @@ use crate::server::Inner;
 use crate::status::Status;
 use crate::tokens::ISSUER;
 use crate::verbs::{self, Call, Warnings};
-use pages::{page, written};
+use pages::{is_probe, page, written};
 
 use access::Asked;
 pub(crate) use access::not_allowed;
@@ -100,6 +101,8 @@ where
     served.asks(&asked);
     let who = identify(server, &request)?;
     served.by(&who);
+    // Whoever acts as another takes its own places.
+    let caller = server.places.caller(&who, request.extensions());
     let identity = impersonation::apply(server, who.clone(), request.headers())?;
     if identity != who {
         served.acts_as(&identity);
@@ -109,12 +112,17 @@ where
             return Ok(missing());
         }
         permit(server, &asked, &identity, served)?;
-        return Ok(page(server, &path, &request)?);
+        let place = if is_probe(&path) { None } else { caller.work().await? };
+        let mut response = page(server, &path, &request)?;
+        response.body_mut().keep(place);
+        return Ok(response);
     };
     let Some(delegated) = delegate(server, &path) else {
-        return resource(server, identity, (target, asked), query, request, served).await;
+        return resource(server, (identity, caller), (target, asked), query, request, served).await;
     };
     permit(server, &asked, &identity, served)?;
+    // Until it is answered; what it is answered with may last.
+    let _place = caller.work().await?;
     let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
     request.extensions_mut().insert(identity);
     let answered = delegated.service.clone().call(request);
@@ -159,7 +167,7 @@ fn delegate<'a>(server: &'a Inner, path: &str) -> Option<&'a Delegated> {
 /// A request for objects.
 async fn resource<B>(
     server: &Arc<Inner>,
-    identity: Identity,
+    (identity, caller): (Identity, Caller<'_>),
     (target, asked): (Target, Asked),
     query: Query,
     request: Request<B>,
@@ -192,16 +200,19 @@ where
         scope: scope(&target).to_owned(),
     };
     let (parts, body) = request.into_parts();
-    // Watches wait for a living; they hold no body.
-    let place = if verb == "watch" {
-        None
-    } else {
-        let busy = || Status::too_many_requests("too many requests, please try again later");
-        Some(server.places.try_acquire().map_err(|_| busy())?)
-    };
     let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let representation = negotiate::objects(accept)?;
-    let body = if matches!(verb, "get" | "list" | "watch") { Bytes::new() } else { read(body).await? };
+    let lasts = verb == "watch" || (target.subresource.as_deref() == Some("log") && query.flag("follow"));
+    let (body, place) = if lasts {
+        (Bytes::new(), caller.last()?)
+    } else if matches!(verb, "get" | "list") {
+        (Bytes::new(), caller.work().await?)
+    } else {
+        // A body takes its time: nobody holds a place meanwhile that another could be worked on in.
+        let _reading = caller.read()?;
+        let body = read(body).await?;
+        (body, caller.work().await?)
+    };
     let call = Call {
         server: server.clone(),
         resource,
@@ -216,9 +227,10 @@ where
         written: served.written.clone(),
     };
     let warnings = call.warnings.clone();
-    let answered = verbs::run(call, verb).await;
-    drop(place);
-    answered.map_err(|status| Refused { status, warnings })
+    let mut response = verbs::run(call, verb).await.map_err(|status| Refused { status, warnings })?;
+    // Lists and logs are made while they are sent.
+    response.body_mut().keep(place);
+    Ok(response)
 }
 
 fn has_built_in(registry: &crate::registry::Registry, group: &str) -> bool {

@@ -10,7 +10,6 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use tokens::Key;
-use tokio::sync::Semaphore;
 
 use crate::audit::AuditLog;
 use crate::body::Body;
@@ -18,16 +17,14 @@ use crate::clock::{Chance, Clock};
 use crate::identity::{Admission, Attributes, Authorizer, Decision, Identity, Stored};
 use crate::logs::PodLogs;
 use crate::metrics::Metrics;
+use crate::places::{InThisProcess, Places};
 use crate::rbac::Rbac;
 use crate::registry::Registry;
 use crate::route::{self, BoxError, Delegated};
 use crate::signal::Signal;
 use crate::store::{self, DEFINITIONS, OpenError, Place, Store};
 use crate::tokens::{self as bearer, Shown};
-use crate::{bootstrap, certificates, crds, expiry};
-
-/// Requests that are worked on at the same time, watches apart: a body each, and no more.
-const MOST_AT_ONCE: usize = 400;
+use crate::{bootstrap, certificates, crds, expiry, openapi};
 
 /// Everything that requests share.
 pub(crate) struct Inner {
@@ -46,7 +43,8 @@ pub(crate) struct Inner {
     pub(crate) logs: Option<Box<dyn PodLogs>>,
     pub(crate) audit: Option<AuditLog>,
     pub(crate) metrics: Metrics,
-    pub(crate) places: Semaphore,
+    pub(crate) places: Places,
+    pub(crate) openapi: openapi::Cache,
     /// Where clients reach it, as discovery tells it.
     pub(crate) address: ArcSwap<String>,
     /// Whether what the server is a part of is ready, if somebody tells.
@@ -218,7 +216,8 @@ impl Builder {
             logs,
             metrics: Metrics::new(&audit.as_ref().map(AuditLog::counts).cloned().unwrap_or_default()),
             audit,
-            places: Semaphore::new(MOST_AT_ONCE),
+            places: Places::default(),
+            openapi: openapi::Cache::default(),
             address: ArcSwap::from_pointee(String::new()),
             readiness: OnceLock::new(),
         });
@@ -279,6 +278,7 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         request.extensions_mut().insert(self.identity.clone());
+        request.extensions_mut().insert(InThisProcess);
         self.server.call(request)
     }
 }

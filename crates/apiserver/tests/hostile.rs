@@ -2,6 +2,8 @@
 //! are answered, afterwards all that it left can be deleted, and the server starts again on the same data.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "hostile/crowd.rs"]
+mod crowd;
 #[path = "hostile/deep.rs"]
 mod deep;
 #[path = "hostile/long.rs"]

@@ -17,7 +17,7 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let query = Query::parse(request.uri().query().unwrap_or_default());
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let registry = server.registry.load();
+    let registry = server.registry.load_full();
     let document = match parts.as_slice() {
         [""] => Some(json!({ "paths": paths(server) })),
         ["version"] => Some(version()),
@@ -28,7 +28,7 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
         }
         ["openapi", "v3"] => Some(openapi::index(&registry)),
         ["openapi", "v3", rest @ ..] => openapi::by_path(&registry, &rest.join("/")),
-        ["openapi", "v2"] => Some(openapi::everything(&registry)),
+        ["openapi", "v2"] if encoding_is_yaml(accept) => Some(openapi::everything(&registry)),
         _ => None,
     };
     let answer = match (document, parts.as_slice()) {
@@ -38,6 +38,12 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
         }
         (None, [check @ ("healthz" | "livez" | "readyz"), checks @ ..]) => health(server, check, checks, &query)?,
         (None, ["metrics"]) => metrics(server),
+        (None, ["openapi", "v2"]) => {
+            negotiate::discovery(accept)?;
+            let mut response = Response::new(Body::whole(server.openapi.everything(&registry)));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Encoding::Json.media_type()));
+            response
+        }
         (None, [root @ ("api" | "apis")]) => discovered(server, *root == "api", accept)?,
         (None, ["api", ..]) => return Err(Status::not_served()),
         (None, ["apis", group, ..]) if has_built_in(&registry, group) => return Err(Status::not_served()),
@@ -45,6 +51,15 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
     };
     // What is not there is not there by any method.
     if matches!(*request.method(), Method::GET | Method::HEAD) { Ok(answer) } else { Err(Status::method_not_allowed()) }
+}
+
+fn encoding_is_yaml(accept: &str) -> bool {
+    negotiate::discovery(accept).is_ok_and(|(_, encoding)| encoding == Encoding::Yaml)
+}
+
+/// Whether a page tells how the server is: who asks for it must get an answer above all when it is busy.
+pub(super) fn is_probe(path: &str) -> bool {
+    ["/healthz", "/livez", "/readyz"].into_iter().any(|page| path == page || path.starts_with(&format!("{page}/")))
 }
 
 /// A path that nothing is at.

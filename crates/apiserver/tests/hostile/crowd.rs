@@ -1,0 +1,131 @@
+//! More requests than there are places, bodies that do not come, answers that nobody reads.
+
+use std::time::Duration;
+
+use apiserver::{ApiServer, Identity, Place};
+use bytes::Bytes;
+use futures_util::stream;
+use http::{Request, Response};
+use http_body::Frame;
+use http_body_util::{Full, StreamBody};
+use serde_json::json;
+use tower::Service as _;
+
+use crate::support::{MAPS, Server, map};
+
+fn user(name: &str) -> Identity {
+    Identity::new(name, [])
+}
+
+/// A request as it comes from outside: nothing but who asks is known.
+async fn get(server: &ApiServer, who: Identity, path: &str) -> Response<apiserver::Body> {
+    let mut request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    request.extensions_mut().insert(who);
+    server.clone().call(request).await.unwrap()
+}
+
+async fn code(server: &ApiServer, who: Identity, path: &str) -> u16 {
+    get(server, who, path).await.status().as_u16()
+}
+
+/// Two users who may read, and enough in the store that a list is sent in pieces.
+async fn busy_server() -> Server {
+    let server = Server::on(ApiServer::builder(Place::Memory).seed(1).start().await.unwrap());
+    let mut large = map("large");
+    large["data"]["x"] = "x".repeat(200_000).into();
+    server.post(MAPS, &large).await.expect(201);
+    let subjects = json!([{ "kind": "Group", "name": "system:authenticated" }, { "kind": "Group", "name": "system:unauthenticated" }]);
+    let role = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" });
+    let binding = json!({ "metadata": { "name": "all" }, "roleRef": role, "subjects": subjects });
+    server.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
+    server
+}
+
+/// Every level, from outside and from within, is answered.
+async fn others_are_answered(server: &Server) {
+    let node = Identity::new("system:node:n", ["system:nodes".to_owned()]);
+    for who in [user("alice"), node, Identity::admin(), Identity::account("kube-system", "a"), Identity::anonymous()] {
+        let name = who.user.clone();
+        assert_eq!(code(&server.server, who, MAPS).await, 200, "{name}");
+    }
+    server.get(MAPS).await.expect(200);
+    assert_eq!(code(&server.server, user("mallory"), "/healthz").await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bodies_that_do_not_come_keep_nobody_waiting() {
+    let server = busy_server().await;
+    let slow = || {
+        let start = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from("{")))]);
+        let body = StreamBody::new(futures_util::StreamExt::chain(start, stream::pending()));
+        let mut request = Request::post(MAPS).header("content-type", "application/json").body(body).unwrap();
+        request.extensions_mut().insert(user("mallory"));
+        let mut server = server.server.clone();
+        tokio::spawn(async move {
+            let answer = server.call(request).await.unwrap();
+            (answer.status().as_u16(), answer.headers().get("retry-after").cloned())
+        })
+    };
+    let all: Vec<_> = (0..500).map(|_| slow()).collect();
+    // Once they have begun, of which the last tells.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    others_are_answered(&server).await;
+    assert_eq!(code(&server.server, user("mallory"), MAPS).await, 200, "reading takes no place of other work");
+    let mut refused = 0;
+    for one in all {
+        match one.await.unwrap() {
+            (408, None) => {}
+            (429, Some(seconds)) if seconds == "1" => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(refused, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_nobody_reads_are_their_readers_own_loss() {
+    let server = busy_server().await;
+    let mut unread = Vec::new();
+    loop {
+        let answer = get(&server.server, user("mallory"), MAPS).await;
+        if answer.status() == 429 {
+            break;
+        }
+        unread.push(answer);
+        assert!(unread.len() < 400, "places without end");
+    }
+    assert_eq!(unread.len(), 60);
+    others_are_answered(&server).await;
+    // One turn for one that is read.
+    unread.pop();
+    assert_eq!(code(&server.server, user("mallory"), &format!("{MAPS}/large")).await, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_are_counted() {
+    let server = busy_server().await;
+    let mut open = Vec::new();
+    loop {
+        let answer = get(&server.server, user("mallory"), &format!("{MAPS}?watch=1")).await;
+        if answer.status() == 429 {
+            break;
+        }
+        open.push(answer);
+        assert!(open.len() < 10_000, "watches without end");
+    }
+    others_are_answered(&server).await;
+    assert_eq!(code(&server.server, user("alice"), &format!("{MAPS}?watch=1")).await, 200);
+    assert_eq!(code(&server.server, user("mallory"), MAPS).await, 200);
+}
+
+/// The document is made once, and anew when there is a new kind.
+#[tokio::test]
+async fn the_large_document_follows_the_definitions() {
+    let server = busy_server().await;
+    let before = server.get("/openapi/v2").await.expect(200);
+    assert_eq!(server.get("/openapi/v2").await.expect(200), before);
+    server.define(&crate::support::widgets()).await;
+    let after = server.get("/openapi/v2").await.expect(200);
+    let paths = |document: &serde_json::Value| document["paths"].as_object().unwrap().len();
+    assert!(paths(&after) > paths(&before));
+}
