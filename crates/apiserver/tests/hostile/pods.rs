@@ -6,6 +6,7 @@ use crate::scene::Scene;
 use crate::support::Answer;
 
 const HOSTILE_PODS: &str = "/api/v1/namespaces/hostile/pods";
+const BACKSTEPS: &str = "must not contain '..'";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
     and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -30,23 +31,32 @@ fn causes(answer: Answer) -> Vec<(String, String)> {
     causes.map(|cause| (text(&cause["field"]), text(&cause["message"]))).collect()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_becomes_a_path_or_an_argument_is_checked() {
+type Case = (Value, String, String);
+
+/// Each pod is refused, by this field and with these words; one without any of that is not.
+async fn are_refused(cases: impl IntoIterator<Item = Case>) {
     let scene = Scene::begin().await;
-    let invalid = |value: &str, problem: &str| format!("Invalid value: \"{value}\": {problem}");
-    let backsteps = "must not contain '..'";
-    let mount = |more: &Value| {
-        let mut mount = json!({ "name": "v", "mountPath": "/v" });
-        mount.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        json!({ "/spec/containers/0/volumeMounts": [mount] })
-    };
+    for (changes, field, message) in cases {
+        let found = causes(scene.server.post(HOSTILE_PODS, &pod(&changes)).await);
+        assert!(found.contains(&(field.clone(), message.clone())), "{changes}: {found:?}, not {field}: {message}");
+    }
+    scene.server.post(HOSTILE_PODS, &pod(&json!({}))).await.expect(201);
+    scene.end(&[HOSTILE_PODS]).await;
+}
+
+fn invalid(value: &str, problem: &str) -> String {
+    format!("Invalid value: \"{value}\": {problem}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn volumes_lead_to_no_other_place() {
     let volume = |source: Value| json!({ "/spec/volumes": [{ "name": "v" }, source], });
     let file =
         |path: &str| json!({ "name": "w", "configMap": { "name": "m", "items": [{ "key": "k", "path": path }] } });
     let token =
         |path: &str| json!({ "name": "w", "projected": { "sources": [{ "serviceAccountToken": { "path": path } }] } });
-    let (first, second) = ("spec.containers[0]", "spec.volumes[1]");
-    for (changes, field, message) in [
+    let second = "spec.volumes[1]";
+    are_refused([
         (
             volume(json!({ "name": "/any/host/folder", "configMap": { "name": "m" } })),
             format!("{second}.name"),
@@ -58,7 +68,7 @@ async fn what_becomes_a_path_or_an_argument_is_checked() {
         (
             volume(json!({ "name": "w", "hostPath": { "path": "/a/../b" } })),
             format!("{second}.hostPath.path"),
-            invalid("/a/../b", backsteps),
+            invalid("/a/../b", BACKSTEPS),
         ),
         (
             volume(json!({ "name": "w", "hostPath": { "path": "" } })),
@@ -68,7 +78,7 @@ async fn what_becomes_a_path_or_an_argument_is_checked() {
         (
             volume(file("../../etc/passwd")),
             format!("{second}.configMap.items[0].path"),
-            invalid("../../etc/passwd", backsteps),
+            invalid("../../etc/passwd", BACKSTEPS),
         ),
         (
             volume(file("/etc/passwd")),
@@ -83,13 +93,26 @@ async fn what_becomes_a_path_or_an_argument_is_checked() {
         (
             volume(token("a/../../b")),
             format!("{second}.projected.sources[0].serviceAccountToken.path"),
-            invalid("a/../../b", backsteps),
+            invalid("a/../../b", BACKSTEPS),
         ),
         (
             volume(json!({ "name": "w", "emptyDir": {}, "hostPath": { "path": "/" } })),
             format!("{second}.hostPath"),
             "Forbidden: may not specify more than 1 volume type".to_owned(),
         ),
+    ])
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_becomes_a_path_or_an_argument_of_a_container_is_checked() {
+    let mount = |more: &Value| {
+        let mut mount = json!({ "name": "v", "mountPath": "/v" });
+        mount.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "/spec/containers/0/volumeMounts": [mount] })
+    };
+    let first = "spec.containers[0]";
+    are_refused([
         (json!({ "/spec/containers/0/name": "../c" }), format!("{first}.name"), invalid("../c", LABEL)),
         (
             json!({ "/spec/initContainers": [{ "name": "a/b", "image": "i" }] }),
@@ -108,7 +131,7 @@ async fn what_becomes_a_path_or_an_argument_is_checked() {
         ),
         (mount(&json!({ "name": "x" })), format!("{first}.volumeMounts[0].name"), "Not found: \"x\"".to_owned()),
         (mount(&json!({ "mountPath": "" })), format!("{first}.volumeMounts[0].mountPath"), "Required value".to_owned()),
-        (mount(&json!({ "subPath": "../x" })), format!("{first}.volumeMounts[0].subPath"), invalid("../x", backsteps)),
+        (mount(&json!({ "subPath": "../x" })), format!("{first}.volumeMounts[0].subPath"), invalid("../x", BACKSTEPS)),
         (
             mount(&json!({ "subPathExpr": "/$(X)" })),
             format!("{first}.volumeMounts[0].subPathExpr"),
@@ -135,12 +158,8 @@ async fn what_becomes_a_path_or_an_argument_is_checked() {
             "Invalid value: \"1.2.3.4\\n::1\": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
                 .to_owned(),
         ),
-    ] {
-        let found = causes(scene.server.post(HOSTILE_PODS, &pod(&changes)).await);
-        assert!(found.contains(&(field.clone(), message.clone())), "{changes}: {found:?}, not {field}: {message}");
-    }
-    scene.server.post(HOSTILE_PODS, &pod(&json!({}))).await.expect(201);
-    scene.end(&[HOSTILE_PODS]).await;
+    ])
+    .await;
 }
 
 /// There may be no more of them than are told, whatever is wrong with each.
