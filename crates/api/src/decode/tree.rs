@@ -118,8 +118,7 @@ impl<'de> de::Deserializer<'de> for Tree<'_> {
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Misfit> {
-        let place = self.place;
-        visitor.visit_newtype_struct(self).map_err(|error| error.at(&place))
+        visitor.visit_newtype_struct(self)
     }
 
     /// Of a text: no type here has other variants.
@@ -184,7 +183,8 @@ impl<'de> de::SeqAccess<'de> for Items<'_> {
         };
         let place = Place::Item(self.place, self.next);
         self.next += 1;
-        seed.deserialize(Tree { value, place, unknown: self.unknown }).map(Some)
+        let read = seed.deserialize(Tree { value, place, unknown: self.unknown });
+        read.map(Some).map_err(|error| error.at(&place))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -222,7 +222,8 @@ impl<'de> de::MapAccess<'de> for Fields<'_> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Misfit> {
         let place = Place::Field(self.place, &self.name);
-        seed.deserialize(Tree { value: self.value.take(), place, unknown: self.unknown })
+        let read = seed.deserialize(Tree { value: self.value.take(), place, unknown: self.unknown });
+        read.map_err(|error| error.at(&place))
     }
 
     fn size_hint(&self) -> Option<usize> {
