@@ -13,7 +13,8 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 
 use crate::target::Target;
-use crate::waiting::{self, until_running};
+use crate::waiting::{self, Which, until_running};
+pub(crate) use merge::LAST as LAST_APPLIED;
 
 /// Create the objects of a manifest, or make those that are there what it says, as `kubectl apply` does.
 #[derive(clap::Args)]
@@ -48,8 +49,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
             writeln!(out, "{line}").context("write to standard output")?;
             vms.extend(vm);
         }
-        for vm in vms.iter().filter(|_| waiting.wait) {
-            until_running(&client, vm, waiting.timeout, out).await?;
+        for (namespace, name) in vms.iter().filter(|_| waiting.wait) {
+            let namespace = namespace.as_deref().unwrap_or(client.default_namespace());
+            let which = Which { namespace, name, instead_of: None };
+            until_running(&client, &which, waiting.timeout, out).await?;
         }
         Ok(())
     })
@@ -58,8 +61,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
 /// What became of an object.
 struct Applied {
     line: String,
-    /// The VM's name, if it is one.
-    vm: Option<String>,
+    /// Namespace and name of what can be waited for: a VM, or an instance of its own.
+    vm: Option<(Option<String>, String)>,
 }
 
 async fn apply(client: &Client, object: Value) -> anyhow::Result<Applied> {
@@ -75,7 +78,8 @@ async fn apply(client: &Client, object: Value) -> anyhow::Result<Applied> {
     }
     let api = api(client, &resource, &capabilities.scope, wanted.namespace().as_deref());
     let shown = format!("{}/{name}", resource.plural);
-    let vm = (kind.group == "kubevirt.io" && kind.kind.starts_with("VirtualMachine")).then(|| name.clone());
+    let runs = kind.group == "kubevirt.io" && matches!(&*kind.kind, "VirtualMachine" | "VirtualMachineInstance");
+    let vm = runs.then(|| (wanted.namespace(), name.clone()));
     let what = match api.get_opt(&name).await.with_context(|| shown.clone())? {
         None => {
             api.create(&PostParams::default(), &wanted).await.with_context(|| shown.clone())?;

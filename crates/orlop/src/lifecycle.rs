@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use virt_api::lifecycle::{self, Change, Refusal};
 
 use crate::target::{Target, machine};
-use crate::waiting::{self, until_running};
+use crate::waiting::{self, Which, until_running};
 
 /// A change that met another one is tried again so often; a VM's own controllers write no more than that at once.
 const ATTEMPTS: usize = 5;
@@ -62,10 +62,18 @@ pub(crate) fn run(arguments: &Arguments, verb: Verb, out: &mut impl Write) -> an
     runtime.block_on(async {
         let Arguments { vm: name, waiting, target } = arguments;
         let client = target.client().await?;
+        // What is restarted runs until it has gone.
+        let old = match verb {
+            Verb::Restart if waiting.wait => machine(&client, name).await?.1.and_then(|vmi| vmi.metadata.uid),
+            _ => None,
+        };
         ask(&client, name, verb).await?;
         writeln!(out, "VM {name} was asked to {}", verb.words()).context("write to standard output")?;
         match verb {
-            Verb::Start | Verb::Restart if waiting.wait => until_running(&client, name, waiting.timeout, out).await,
+            Verb::Start | Verb::Restart if waiting.wait => {
+                let which = Which { namespace: client.default_namespace(), name, instead_of: old.as_deref() };
+                until_running(&client, &which, waiting.timeout, out).await
+            }
             Verb::Stop if waiting.wait => until_stopped(&client, name, waiting.timeout).await,
             _ => Ok(()),
         }

@@ -58,7 +58,9 @@ pub(crate) struct Target {
 /// Where the name of a server comes from.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
-    /// A file that was named, or is this machine's.
+    /// This machine's.
+    Own(PathBuf),
+    /// A file that was named.
     Named(PathBuf),
     /// Wherever kubectl would look.
     Usual,
@@ -91,13 +93,10 @@ impl Target {
             machine: DATA_DIR.into(),
         };
         let mut config = match choose(&places)? {
-            Found::Named(path) => from_file(&path).await?,
+            Found::Own(path) => from_file(&path).await?,
+            Found::Named(path) => told(from_file(&path).await?, &places).await,
             Found::Usual => {
-                let config = Config::infer().await.context("find an API server; does `orlop up` run?")?;
-                if !is_of_this_machine(&config, &places).await {
-                    note(&format!("acting on {}", config.cluster_url));
-                }
-                config
+                told(Config::infer().await.context("find an API server; does `orlop up` run?")?, &places).await
             }
         };
         if let Some(namespace) = &self.namespace {
@@ -116,7 +115,7 @@ fn choose(places: &Places) -> anyhow::Result<Found> {
     if let Some(data) = data_dir {
         let path = kubeconfig(data);
         return match readable(&path)? {
-            true => Ok(Found::Named(path)),
+            true => Ok(Found::Own(path)),
             false => bail!("there is no {}; `orlop up --data-dir {}` makes it", path.display(), data.display()),
         };
     }
@@ -126,7 +125,7 @@ fn choose(places: &Places) -> anyhow::Result<Found> {
     let own = home.iter().map(|home| home.join(USERS_KUBECONFIG));
     for path in own.chain([kubeconfig(machine)]) {
         if readable(&path)? {
-            return Ok(Found::Named(path));
+            return Ok(Found::Own(path));
         }
     }
     Ok(Found::Usual)
@@ -150,11 +149,20 @@ fn readable(path: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// Whether the usual places lead to the `orlop up` of this machine.
+/// Says which server it is, if it is not this machine's.
+async fn told(config: Config, places: &Places) -> Config {
+    if !is_of_this_machine(&config, places).await {
+        note(&format!("acting on {}", config.cluster_url));
+    }
+    config
+}
+
+/// Whether a server is the `orlop up` of this machine: at its address, and known by its authority. Others use that address, too.
 async fn is_of_this_machine(config: &Config, places: &Places) -> bool {
     let own = places.home.iter().map(|home| home.join(USERS_KUBECONFIG));
     for path in own.chain([kubeconfig(&places.machine)]) {
-        if from_file(&path).await.is_ok_and(|own| own.cluster_url == config.cluster_url) {
+        let is_it = |own: Config| own.cluster_url == config.cluster_url && own.root_cert == config.root_cert;
+        if from_file(&path).await.is_ok_and(is_it) {
             return true;
         }
     }
@@ -198,10 +206,10 @@ mod tests {
 
         let machines = kubeconfig(&places.machine);
         std::fs::write(&machines, "").unwrap();
-        assert_eq!(choose(&places).unwrap(), Found::Named(machines));
+        assert_eq!(choose(&places).unwrap(), Found::Own(machines));
         let users = places.home.clone().unwrap().join(USERS_KUBECONFIG);
         std::fs::write(&users, "").unwrap();
-        assert_eq!(choose(&places).unwrap(), Found::Named(users));
+        assert_eq!(choose(&places).unwrap(), Found::Own(users));
 
         places.environment = true;
         assert_eq!(choose(&places).unwrap(), Found::Usual);
@@ -210,7 +218,7 @@ mod tests {
         places.data_dir = Some(other.clone());
         assert!(choose(&places).unwrap_err().to_string().contains("makes it"));
         std::fs::write(kubeconfig(&other), "").unwrap();
-        assert_eq!(choose(&places).unwrap(), Found::Named(kubeconfig(&other)));
+        assert_eq!(choose(&places).unwrap(), Found::Own(kubeconfig(&other)));
         places.kubeconfig = Some("mine".into());
         assert_eq!(choose(&places).unwrap(), Found::Named("mine".into()));
     }

@@ -20,6 +20,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use apiserver::serve::{Addresses, Listening};
@@ -45,6 +46,8 @@ use report::Reporter;
 /// The image of launchers: this machine's own programs.
 pub(crate) const MACHINE_IMAGE: &str = "orlop.dev/machine";
 /// Who our programs are, as KubeVirt names their accounts.
+/// Between two looks at what the machine has.
+const LOOK: Duration = Duration::from_secs(30);
 const CONTROLLER: &str = "system:serviceaccount:kubevirt:kubevirt-controller";
 const HANDLER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
 
@@ -205,8 +208,14 @@ fn launcher(findings: Option<watch::Receiver<Option<Finding>>>) -> watch::Receiv
     };
     let (launchers, launcher) = watch::channel(rendered(nodes(&findings.borrow_and_update())));
     tokio::spawn(async move {
-        while findings.changed().await.is_ok() {
-            launchers.send_replace(rendered(nodes(&findings.borrow_and_update())));
+        // Nobody tells when a module is loaded or taken away; it is looked for now and then.
+        while !matches!(tokio::time::timeout(LOOK, findings.changed()).await, Ok(Err(_))) {
+            let now = rendered(nodes(&findings.borrow_and_update()));
+            launchers.send_if_modified(|known| {
+                let differs = *known != now;
+                *known = now;
+                differs
+            });
         }
     });
     launcher

@@ -5,7 +5,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use api::vm::{VirtualMachine, VirtualMachinePrintableStatus as Printable};
+use api::vm::{
+    StateChangeRequestAction as Action, VirtualMachine, VirtualMachinePrintableStatus as Printable,
+    VirtualMachineRunStrategy as Strategy,
+};
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use futures_util::{Stream, StreamExt as _};
@@ -40,22 +43,33 @@ enum Outlook {
     Goes,
     /// It runs.
     Runs,
+    /// It is stopped, and nobody wants it otherwise.
+    Rests,
     /// It does not get there by itself.
     Stuck,
 }
 
-/// Waits until a VM runs.
+/// Which VM is waited for.
+pub(crate) struct Which<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    /// The UID of an instance that is about to go: another one is meant.
+    pub(crate) instead_of: Option<&'a str>,
+}
+
+/// Waits until a VM runs, or rests as it should.
 ///
 /// # Errors
 /// When it cannot run as things are, with the reason and the remedy; or when the time is over.
 pub(crate) async fn until_running(
     client: &Client,
-    name: &str,
+    which: &Which<'_>,
     patience: Duration,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
+    let Which { namespace, name, instead_of } = *which;
     let begun = Instant::now();
-    let mut changes = std::pin::pin!(changes(client, name));
+    let mut changes = std::pin::pin!(changes(client, namespace, name));
     let (mut vm, mut vmi) = (None, None);
     let mut told = String::new();
     let mut stuck: Option<Instant> = None;
@@ -65,12 +79,15 @@ pub(crate) async fn until_running(
             tokio::time::timeout_at(stuck.map_or(end, |since| end.min(since + SECOND_LOOK)), changes.next()).await;
         match change {
             Ok(Some(Change::Vm(seen))) => vm = seen.context("watch the VM")?.map(|vm| *vm),
-            Ok(Some(Change::Vmi(seen))) => vmi = seen.context("watch its instance")?.map(|vmi| *vmi),
+            Ok(Some(Change::Vmi(seen))) => {
+                let seen = seen.context("watch its instance")?.map(|vmi| *vmi);
+                vmi = seen.filter(|vmi| instead_of.is_none_or(|old| vmi.metadata.uid.as_deref() != Some(old)));
+            }
             Ok(None) => bail!("the watch has ended"),
             Err(_) if Instant::now() < end => {}
             Err(_) => bail!("{name} does not run after {} s; last: {told}", patience.as_secs()),
         }
-        let warnings = warnings(client, client.default_namespace(), name).await;
+        let warnings = warnings(client, namespace, name).await;
         let sight = Sight { vm: vm.as_ref(), vmi: vmi.as_ref(), warnings: &warnings };
         let line = [Some(sight.status()).filter(|status| !status.is_empty()), sight.reason()];
         let line = line.into_iter().flatten().collect::<Vec<_>>().join(": ");
@@ -88,8 +105,17 @@ pub(crate) async fn until_running(
                 }
                 return Ok(());
             }
-            // A machine that has just started may offer in a moment what it does not offer yet.
-            Outlook::Stuck if stuck.get_or_insert_with(Instant::now).elapsed() < SECOND_LOOK => {}
+            // A machine that has just started may offer in a moment what it does not offer yet, and a VM that was just made
+            // has not been looked at.
+            Outlook::Stuck | Outlook::Rests if stuck.get_or_insert_with(Instant::now).elapsed() < SECOND_LOOK => {}
+            Outlook::Rests => {
+                writeln!(
+                    out,
+                    "{:6} ms  {name} is not to run; `orlop start {name}` starts it",
+                    begun.elapsed().as_millis()
+                )?;
+                return Ok(());
+            }
             Outlook::Stuck => {
                 let hint = sight.printable().and_then(|status| remedy(status, name));
                 bail!("{name} does not run: {told}{}", hint.map(|hint| format!("\n  -> {hint}")).unwrap_or_default());
@@ -104,9 +130,9 @@ enum Change {
     Vmi(Result<Option<Box<VirtualMachineInstance>>, watcher::Error>),
 }
 
-fn changes(client: &Client, name: &str) -> impl Stream<Item = Change> {
-    let vms: Api<VirtualMachine> = Api::default_namespaced(client.clone());
-    let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(client.clone());
+fn changes(client: &Client, namespace: &str, name: &str) -> impl Stream<Item = Change> {
+    let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), namespace);
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), namespace);
     let vms = watcher::watch_object(vms, name).map(|vm| Change::Vm(vm.map(|vm| vm.map(Box::new))));
     let vmis = watcher::watch_object(vmis, name).map(|vmi| Change::Vmi(vmi.map(|vmi| vmi.map(Box::new))));
     futures_util::stream::select(vms, vmis)
@@ -127,10 +153,19 @@ async fn outlook<F: Future<Output = bool>>(sight: &Sight<'_>, single_node: impl 
             | Printable::PvcNotFound
             | Printable::DataVolumeError,
         ) => Outlook::Stuck,
+        Some(Printable::Stopped) if sight.vm.is_some_and(|vm| !is_wanted(vm)) => Outlook::Rests,
         // An instance of its own has nobody who would try again.
         None if sight.vmi.is_some_and(VirtualMachineInstance::is_final) => Outlook::Stuck,
         _ => Outlook::Goes,
     }
+}
+
+/// Whether a VM that is stopped will be started, by its strategy or because somebody has asked for it.
+fn is_wanted(vm: &VirtualMachine) -> bool {
+    let requests = vm.status.iter().flat_map(|status| status.state_change_requests.iter().flatten());
+    let is_asked_for = requests.into_iter().any(|request| request.action == Action::Start);
+    let always = vm.spec.run_strategy == Some(Strategy::Always) || vm.spec.running == Some(true);
+    is_asked_for || always
 }
 
 /// Whether there is one node, and it takes VMs. Who may not ask does not know.
@@ -158,6 +193,7 @@ pub(crate) async fn warnings(client: &Client, namespace: &str, name: &str) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use api::vm::VirtualMachineStateChangeRequest;
     use serde_json::json;
 
     use super::*;
@@ -195,8 +231,28 @@ mod tests {
         for status in ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "ErrorPvcNotFound", "DataVolumeError"] {
             assert_eq!(look(Some(status), None, false).await, Outlook::Stuck, "{status}");
         }
+        assert_eq!(look(Some("Stopped"), None, true).await, Outlook::Rests);
         assert_eq!(look(None, Some("Failed"), true).await, Outlook::Stuck);
         assert_eq!(look(None, None, true).await, Outlook::Goes);
+    }
+
+    #[test]
+    fn a_stopped_vm_is_waited_for_if_it_is_to_start() {
+        let stopped = |strategy: Strategy, asked: bool| {
+            let mut vm = vm("Stopped");
+            vm.spec.run_strategy = Some(strategy);
+            let request = VirtualMachineStateChangeRequest { action: Action::Start, ..Default::default() };
+            vm.status.as_mut().unwrap().state_change_requests = asked.then(|| vec![request]);
+            vm
+        };
+        assert!(is_wanted(&stopped(Strategy::Always, false)));
+        for strategy in [Strategy::Halted, Strategy::Manual, Strategy::Once, Strategy::RerunOnFailure] {
+            assert!(!is_wanted(&stopped(strategy.clone(), false)), "{strategy:?}");
+            assert!(is_wanted(&stopped(strategy.clone(), true)), "{strategy:?}");
+        }
+        let mut old = vm("Stopped");
+        old.spec.running = Some(true);
+        assert!(is_wanted(&old));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! needs      what a test may need: root, QEMU, the test guest, a program
 //! machine    a machine of the tests' own: namespaces in which nothing of the real one can be seen or touched
 //! namespace  network namespaces that stand for hosts
+//! scripts    programs that tests write
 //! ports      for programs that must be told one
 //! soak       how long tests go on that could go on for ever
 //! waiting    until something is so
@@ -19,6 +20,7 @@ pub mod machine;
 pub mod namespace;
 pub mod needs;
 pub mod ports;
+pub mod scripts;
 pub mod soak;
 pub mod waiting;
 #[cfg(feature = "world")]

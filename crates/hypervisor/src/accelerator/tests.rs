@@ -17,10 +17,11 @@ impl Machine {
         let folder = tempfile::tempdir().unwrap();
         let (qemu, device) = (folder.path().join("qemu"), folder.path().join("kvm"));
         let count = folder.path().join("count");
-        std::fs::write(&qemu, format!("#!/bin/bash\necho run >> {}\n{script}\n", count.display())).unwrap();
-        std::fs::set_permissions(&qemu, std::fs::Permissions::from_mode(0o755)).unwrap();
+        testkit::scripts::program(&qemu, &format!("#!/bin/bash\necho run >> {}\n{script}\n", count.display()));
         std::fs::write(&device, "").unwrap();
-        let probe = Probe { device, ..Probe::new(None, &qemu, folder.path()) };
+        // Emulation beside a load takes its time.
+        let limit = Duration::from_secs(120);
+        let probe = Probe { device, limit, ..Probe::new(None, &qemu, folder.path()) };
         Self { folder, probe }
     }
 
@@ -43,6 +44,7 @@ fn emulated(reason: Reason) -> Finding {
 }
 
 #[tokio::test]
+#[ignore = "needs QEMU: make test"]
 async fn a_machine_that_runs_a_kernel_has_kvm() {
     let machine = Machine::good();
     assert_eq!(machine.find().await, Finding { accelerator: Accelerator::Kvm, reason: Reason::Works });
@@ -111,6 +113,7 @@ async fn without_a_device_nothing_is_tried() {
 }
 
 #[tokio::test]
+#[ignore = "needs QEMU: make test"]
 async fn an_answer_is_remembered_until_something_changes_that_it_depends_on() {
     let machine = Machine::good();
     let (device, qemu) = (&machine.probe.device, &machine.probe.qemu);
@@ -174,10 +177,13 @@ async fn a_qemu_that_is_not_there_is_an_error() {
 
 /// What this machine's own KVM is like is not known; but that the answer is true is: a probe that says yes is asked twice.
 #[tokio::test]
+#[ignore = "needs QEMU: make test"]
 async fn emulation_runs_the_probe_and_the_machines_own_answer_is_stable() {
     let folder = tempfile::tempdir().unwrap();
     let probe = Probe::new(None, Path::new(QEMU), folder.path());
-    assert_eq!(super::probe::run(&probe, Accelerator::Tcg).await.unwrap(), Ok(()));
+    // Beside a load it takes its time.
+    let patient = Probe { limit: Duration::from_secs(120), ..probe.clone() };
+    assert_eq!(super::probe::run(&patient, Accelerator::Tcg).await.unwrap(), Ok(()));
     let first = find(Choice::Auto, &probe).await.unwrap();
     assert_eq!(find(Choice::Auto, &probe).await.unwrap(), first);
 }

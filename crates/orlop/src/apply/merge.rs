@@ -5,7 +5,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Map, Value};
 
 /// Where kubectl keeps what was applied last.
-const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The object, with itself written down on it.
 pub(super) fn remember(mut object: Value) -> anyhow::Result<Value> {

@@ -51,7 +51,8 @@ pub(crate) async fn install(client: &Client, provisioner: &str) -> anyhow::Resul
 async fn thaw(api: &Api<KubeVirt>) -> anyhow::Result<()> {
     let Some(object) = api.get_opt("kubevirt").await.context("look for the defaults")? else { return Ok(()) };
     let developer = &json!(object.spec)["configuration"]["developerConfiguration"];
-    if object.metadata.generation != Some(1) || *developer != json!({ "useEmulation": true }) {
+    let is_applied = object.annotations().contains_key(crate::apply::LAST_APPLIED);
+    if is_applied || object.metadata.generation != Some(1) || *developer != json!({ "useEmulation": true }) {
         return Ok(());
     }
     let patch = json!({

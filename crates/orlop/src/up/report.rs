@@ -12,7 +12,9 @@ use tokio::sync::watch;
 use super::vhost;
 
 /// How everything is at one moment.
+/// Whoever asks may be newer than who answers: what an older one does not tell is as by default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Report {
     /// The process.
     pub(crate) pid: u32,
@@ -136,6 +138,13 @@ mod tests {
         assert!(told[0].remedy.contains("modprobe"), "{told:?}");
         let told = less(&found(Accelerator::Kvm, Reason::Works), false);
         assert_eq!(told[0].what, "no vhost-net");
+    }
+
+    #[test]
+    fn an_older_process_is_understood() {
+        let said = r#"{ "pid": 7, "server": "https://s", "parts": { "node": null } }"#;
+        let report: Report = serde_json::from_str(said).unwrap();
+        assert!((report.pid, report.is_well()) == (7, true) && report.less.is_empty());
     }
 
     #[test]

@@ -35,8 +35,7 @@ impl StandIn {
         // Whoever runs the guest is not root.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         let stand_in = Self { folder, name };
-        std::fs::write(stand_in.path(), format!("#!/bin/bash\n{script}\n"))?;
-        std::fs::set_permissions(stand_in.path(), std::fs::Permissions::from_mode(0o755))?;
+        testkit::scripts::program(&stand_in.path(), &format!("#!/bin/bash\n{script}\n"));
         Ok(stand_in)
     }
 
