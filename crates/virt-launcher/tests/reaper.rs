@@ -13,7 +13,8 @@ async fn an_orphan_is_buried() {
     tokio::spawn(virt_launcher::reaper::bury_orphans());
     let folder = tempfile::tempdir().unwrap();
     let end = folder.path().join("end");
-    let script = format!("until [ -e {} ]; do sleep 0.01; done >/dev/null & echo $!", end.display());
+    // Whoever reads what the shell says waits for its end: the orphan holds none of it open.
+    let script = format!("until [ -e {} ]; do sleep 0.01; done >/dev/null 2>&1 & echo $!", end.display());
     let printed = Command::new("sh").args(["-c", &script]).output().unwrap();
     let orphan = String::from_utf8(printed.stdout).unwrap();
     let record = format!("/proc/{}", orphan.trim());

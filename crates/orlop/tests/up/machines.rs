@@ -67,8 +67,13 @@ pub(crate) fn devices(lacks: Lacks) -> String {
     )
 }
 
+/// What `orlop status` says once all parts have started.
 pub(crate) fn status(machine: &Machine) -> Result<String> {
-    e2e::output(&mut machine.orlop(&["status"]))
+    let mut said = None;
+    // The last word is told if it never becomes well.
+    let is_well = || said.insert(e2e::output(&mut machine.orlop(&["status"]))).is_ok();
+    testkit::waiting::until("all parts are well", is_well);
+    said.context("nothing was said")?
 }
 
 /// A manifest of an instance that needs nothing.
@@ -85,7 +90,9 @@ pub(crate) fn instance() -> Result<tempfile::NamedTempFile> {
 /// What `orlop up` says when it does not start, which it must know within seconds.
 pub(crate) fn refusal(enter: &str, flags: &[&str]) -> Result<String> {
     match Machine::on(enter, flags) {
-        Ok(machine) => anyhow::bail!("it started: {}", status(&machine).unwrap_or_default()),
+        Ok(machine) => {
+            anyhow::bail!("it started: {}", e2e::output(&mut machine.orlop(&["status"])).unwrap_or_default())
+        }
         Err(error) => Ok(format!("{error:#}")),
     }
 }

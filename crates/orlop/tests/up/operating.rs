@@ -14,6 +14,7 @@ use super::Test;
 use super::guests::{Terminal, add_volume, bare, linux};
 use super::leftovers::Leftovers;
 use super::machine::{BRIDGE, Machine, qemus};
+use super::machines::status;
 use super::networking::addresses;
 use super::storing::claim;
 
@@ -51,7 +52,7 @@ fn the_demo_shows_a_login_prompt_and_leaves_nothing() -> Result<()> {
 fn a_second_start_names_the_first() -> Result<()> {
     let machine = Machine::up()?;
     machine.ready()?;
-    let status = e2e::output(&mut machine.orlop(&["status"]))?;
+    let status = status(&machine)?;
     ensure!(status.contains("nodes\n  here              ready\n"), "{status}");
     for part in ["apiserver", "kube-controllers", "node", "scheduler", "virt-controller", "virt-handler"] {
         let line = status
