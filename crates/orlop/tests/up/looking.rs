@@ -2,9 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use testkit::machine::{LINK, MOUNT, TABLE, namespaces, outside};
+use testkit::waiting::until;
 
 use super::Test;
 use super::leftovers::Leftovers;
+use super::machine::command_line;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("nothing_outside_is_within_reach", nothing_outside_is_within_reach),
@@ -63,6 +65,8 @@ fn what_is_left_over_and_what_is_taken_away_are_told() -> Result<()> {
     run("mount", &format!("-t tmpfs tmpfs {}", mounted()))?;
 
     let mut process = std::process::Command::new("sleep").arg("infinity").spawn()?;
+    // A moment after it was started it has no arguments yet.
+    until("the new process has its arguments", || !command_line(process.id()).is_empty());
     let told = differs("process")?;
     process.kill()?;
     process.wait()?;
