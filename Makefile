@@ -87,11 +87,14 @@ run-packages test-packages: toolchain
 	done
 	if [ $${#missing[@]} -gt 0 ]; then
 	    echo "installing $${missing[*]}"
+	    said=$$(mktemp)
 	    { $(root) apt-get update -qq && $(root) env DEBIAN_FRONTEND=noninteractive \
-	        apt-get install -y -qq --no-install-recommends "$${missing[@]}"; } || {
+	        apt-get install -y -qq --no-install-recommends "$${missing[@]}"; } > "$$said" 2>&1 || {
+	        tail -n 20 "$$said" >&2
 	        echo "these packages are needed and cannot be installed: $${missing[*]}" >&2
 	        exit 1
 	    }
+	    rm -f "$$said"
 	fi
 
 # Told before anything is installed or built.
