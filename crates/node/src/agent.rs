@@ -29,6 +29,7 @@ mod pod;
 mod probes;
 mod real;
 mod record;
+mod segment;
 mod status;
 mod view;
 mod volumes;

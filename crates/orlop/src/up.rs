@@ -18,6 +18,7 @@ mod vhost;
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,6 +87,9 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
     }
     let data = arguments.data.folder()?;
     std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
+    // Pods' tokens and secrets are below it; a folder that others could read is put right.
+    let own = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(&data, own).with_context(|| format!("keep others out of {}", data.display()))?;
     let _lock = lock::take(&data)?;
     log.keep(&places::own_log(&data))?;
     // Dropped after the runtime has ended.

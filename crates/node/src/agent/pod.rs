@@ -62,6 +62,8 @@ pub(super) struct Entry {
     shim: Option<Arc<dyn PodShim>>,
     follower: Option<Ends>,
     volumes: Option<All>,
+    /// When to bring up to date what an earlier agent has made; none, if that has not been seen to yet.
+    renewal: Option<Option<jiff::Timestamp>>,
     sources: Option<Sources>,
     fetches: Fetches,
     probes: BTreeMap<String, Probing>,

@@ -22,6 +22,7 @@ use kube::{Api, Client};
 use super::container::fields::Facts;
 use super::parts::Held;
 use super::record;
+use super::segment::{NoSegment, Segment};
 use super::view;
 use owner::Owner;
 use payload::Payload;
@@ -47,6 +48,9 @@ pub(super) enum VolumeError {
         /// Which.
         key: String,
     },
+    /// A name that cannot be a part of a path.
+    #[error(transparent)]
+    Name(#[from] NoSegment),
     /// A path that leads out of its volume.
     #[error("{0:?} leads out of the volume")]
     Escapes(String),
@@ -64,6 +68,14 @@ pub(super) enum VolumeError {
     /// A claim without a volume.
     #[error("persistentvolumeclaim {0:?} is not bound")]
     NotBound(String),
+    /// A claim whose volume is somebody else's.
+    #[error("persistentvolume {volume:?} does not belong to persistentvolumeclaim {claim:?}")]
+    NotItsOwn {
+        /// The volume that the claim names.
+        volume: String,
+        /// The claim.
+        claim: String,
+    },
     /// A kind of volume that this node cannot do.
     #[error("{0} is not supported on this node")]
     Unsupported(String),
@@ -130,9 +142,20 @@ impl Preparing<'_> {
         Ok(all)
     }
 
+    /// Brings up to date what comes from the API, of a pod whose volumes an earlier agent has made.
+    pub(super) async fn renew(&self) -> Result<Option<Timestamp>, VolumeError> {
+        let mut next = None;
+        for volume in self.spec.volumes.iter().flatten() {
+            if let Some((_, refresh)) = self.written(volume).await? {
+                next = [next, refresh].into_iter().flatten().min();
+            }
+        }
+        Ok(next)
+    }
+
     async fn one(&self, volume: &Volume) -> Result<(Prepared, Option<Timestamp>), VolumeError> {
         if let Some(empty) = &volume.empty_dir {
-            let path = self.path("empty-dir", &volume.name);
+            let path = self.path("empty-dir", &volume.name)?;
             let memory = empty.medium.as_deref() == Some("Memory");
             let limit = empty.size_limit.as_ref().and_then(|limit| limit.0.parse::<api::quantity::Amount>().ok());
             let limit = limit.and_then(|limit| u64::try_from(limit.units()).ok());
@@ -160,17 +183,23 @@ impl Preparing<'_> {
             }
             return Ok((prepared, None));
         }
-        if let Some((kind, payload)) = self.files(volume).await? {
-            let path = self.path(kind, &volume.name);
-            mounting::folder(&path, 0o755)?;
-            // What is secret is not written to a disk.
-            if matches!(kind, "secret" | "projected") {
-                mounting::tmpfs(&path, None, 0o755)?;
-            }
-            atomic::write(&path, &payload, &self.owner(), self.now)?;
-            return Ok((Prepared { path, read_only: true }, payload.refresh));
+        if let Some(written) = self.written(volume).await? {
+            return Ok(written);
         }
         Err(VolumeError::Unsupported(format!("volume {:?}: its kind of source", volume.name)))
+    }
+
+    /// A volume of files that come from the API, written.
+    async fn written(&self, volume: &Volume) -> Result<Option<(Prepared, Option<Timestamp>)>, VolumeError> {
+        let Some((kind, payload)) = self.files(volume).await? else { return Ok(None) };
+        let path = self.path(kind, &volume.name)?;
+        mounting::folder(&path, 0o755)?;
+        // What is secret is not written to a disk.
+        if matches!(kind, "secret" | "projected") {
+            mounting::tmpfs(&path, None, 0o755)?;
+        }
+        atomic::write(&path, &payload, &self.owner(), self.now)?;
+        Ok(Some((Prepared { path, read_only: true }, payload.refresh)))
     }
 
     /// Files that come from the API.
@@ -232,9 +261,10 @@ impl Preparing<'_> {
         self.facts.pod.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    fn path(&self, kind: &str, name: &str) -> PathBuf {
-        let uid = self.facts.pod.metadata.uid.as_deref().unwrap_or_default();
-        record::folder(self.root, uid).join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
+    fn path(&self, kind: &str, name: &str) -> Result<PathBuf, VolumeError> {
+        let uid = Segment::new(self.facts.pod.metadata.uid.as_deref().unwrap_or_default())?;
+        let folder = self.root.join("pods").join(uid).join("volumes").join(format!("kubernetes.io~{kind}"));
+        Ok(folder.join(Segment::new(name)?))
     }
 
     fn owner(&self) -> Owner {

@@ -9,6 +9,7 @@ use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use testkit::world;
 use tokio::time::sleep;
 
 use crate::bench::{Bench, is_ready, waiting};
@@ -73,6 +74,32 @@ async fn a_container_finds_its_volumes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_an_earlier_agent_has_made_is_kept_up_to_date() {
+    let mut bench = Bench::new().await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(bench.client.clone());
+    make(maps.clone(), json!({ "metadata": { "name": "m" }, "data": { "key": "one" } })).await;
+    let volumes = json!([{ "name": "map", "configMap": { "name": "m" } }, { "name": "empty", "emptyDir": {} }]);
+    let mounts = json!([{ "name": "map", "mountPath": "/map" }]);
+    let container = json!({ "name": "c", "image": "image:1", "volumeMounts": mounts });
+    bench.create("a", json!({ "volumes": volumes, "containers": [container] })).await;
+    bench.until("a", is_ready).await;
+    let file = bench.machine.started("c").mounts.iter().find(|mount| mount.target == "/map").unwrap().source.join("key");
+    let change = async |text: &str| {
+        let new = json!({ "data": { "key": text } });
+        maps.patch("m", &PatchParams::default(), &Patch::Merge(&new)).await.unwrap();
+    };
+    bench.kill();
+    // What has changed while nobody looked, and what changes later.
+    change("two").await;
+    bench.start();
+    for text in ["two", "three"] {
+        change(text).await;
+        world::until(text, async || (std::fs::read_to_string(&file).unwrap() == text).then_some(())).await;
+    }
+    assert_eq!(bench.machine.log(), ["sandbox a", "connect a", "start c 0"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_waits_for_what_is_missing() {
     let bench = Bench::new().await;
     let volumes = json!([{ "name": "v", "secret": { "secretName": "s" } }]);
@@ -98,7 +125,7 @@ async fn a_claim_is_the_path_of_its_volume() {
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(bench.client.clone());
     let capacity = json!({ "storage": "1Gi" });
     make(
-        volumes,
+        volumes.clone(),
         json!({ "metadata": { "name": "v" }, "spec": {
         "capacity": capacity, "accessModes": ["ReadWriteOnce"], "hostPath": { "path": disk } } }),
     )
@@ -117,7 +144,14 @@ async fn a_claim_is_the_path_of_its_volume() {
     bench.until("a", |pod| waiting(pod, "c") == "ContainerCreating").await;
     let bound = json!({ "status": { "phase": "Bound" } });
     claims.patch_status("c", &PatchParams::default(), &Patch::Merge(&bound)).await.unwrap();
-    sleep(Duration::from_secs(60)).await;
+    // A claim may say what it likes: whose a volume is, the volume says.
+    let uid = claims.get("c").await.unwrap().metadata.uid.unwrap();
+    for (owner, is_its_own) in [("another", false), (uid.as_str(), true)] {
+        let owned = json!({ "spec": { "claimRef": { "namespace": "default", "name": "c", "uid": owner } } });
+        volumes.patch("v", &PatchParams::default(), &Patch::Merge(&owned)).await.unwrap();
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(is_ready(&bench.get("a").await), is_its_own, "{owner}");
+    }
     bench.until("a", is_ready).await;
     let made = bench.machine.started("c");
     assert!(made.mounts.iter().any(|mount| mount.target == "/v" && mount.source == disk));

@@ -70,6 +70,9 @@ fn only_the_owner_reaches_it() -> Result<()> {
     let mut machine = Machine::up()?;
     let mode = std::fs::metadata(machine.kubeconfig())?.permissions().mode();
     ensure!(mode & 0o777 == 0o600, "{mode:o}");
+    // Of pods' tokens and secrets nobody else reads any: they do not come past the folder that holds all.
+    let mode = std::fs::metadata(machine.data())?.permissions().mode();
+    ensure!(mode & 0o777 == 0o700, "{mode:o}");
     let listening = listeners(machine.pid())?;
     // Itself, and pods with tokens.
     for reached in ["127.0.0.1:", "10.199.0.1:", "[fd99::1]:"] {

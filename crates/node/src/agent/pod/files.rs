@@ -12,6 +12,7 @@ use crate::agent::parts::Failure;
 use crate::agent::record::{self, Record};
 use crate::agent::view;
 use crate::agent::volumes::{Preparing, VolumeError};
+use crate::runtime::spec::ContainerState;
 
 /// Where systemd keeps the servers that its local resolver asks.
 const BEHIND_LOCAL: &str = "/run/systemd/resolve/resolv.conf";
@@ -30,8 +31,25 @@ impl Worker<'_> {
     }
 
     pub(super) async fn prepare_volumes(&self, entry: &mut Entry) -> Result<(), VolumeError> {
-        let (Some(pod), Some(record)) = (self.pod, &entry.record) else { return Ok(()) };
-        let Some(spec) = &pod.spec else { return Ok(()) };
+        let prepared = self.with_sources(entry, async |preparing| preparing.all().await).await?;
+        entry.volumes = prepared;
+        Ok(())
+    }
+
+    /// The same of what comes from the API, of a pod that an earlier agent has started.
+    async fn renew(&self, entry: &mut Entry) -> Result<(), VolumeError> {
+        entry.renewal = self.with_sources(entry, async |preparing| preparing.renew().await).await?;
+        Ok(())
+    }
+
+    /// Makes something of the pod's volumes while their sources are followed, so that no change is missed.
+    async fn with_sources<T>(
+        &self,
+        entry: &mut Entry,
+        make: impl AsyncFnOnce(Preparing<'_>) -> Result<T, VolumeError>,
+    ) -> Result<Option<T>, VolumeError> {
+        let (Some(pod), Some(record)) = (self.pod, &entry.record) else { return Ok(None) };
+        let Some(spec) = &pod.spec else { return Ok(None) };
         let preparing = Preparing {
             client: &self.shared.client,
             root: &self.shared.settings.root,
@@ -42,25 +60,29 @@ impl Worker<'_> {
             now: self.now(),
         };
         let sources = entry.sources.take().unwrap_or_else(|| Sources::follow(self.shared, self.which, spec));
-        let prepared = preparing.all().await;
+        let made = make(preparing).await;
         entry.sources = Some(sources);
-        entry.volumes = Some(prepared?);
-        Ok(())
+        made.map(Some)
     }
 
     /// Brings volumes up to date whose time has come, or whose sources have changed; tells when the next time is.
     pub(super) async fn refresh(&self, entry: &mut Entry) -> Option<Duration> {
-        let all = entry.volumes.as_ref()?;
         let left = |at: jiff::Timestamp| Duration::try_from(at.duration_since(self.now())).unwrap_or_default();
         let stale = entry.sources.as_ref().is_some_and(Sources::have_changed);
-        if !stale && all.refresh.is_none_or(|at| !left(at).is_zero()) {
-            return all.refresh.map(left);
+        let until = |entry: &Entry| entry.volumes.as_ref().map(|all| all.refresh).or(entry.renewal);
+        match until(entry) {
+            Some(at) if !stale && at.is_none_or(|at| !left(at).is_zero()) => return at.map(left),
+            // Nobody needs them yet, or any more.
+            None if !runs(entry) => return None,
+            _ => {}
         }
-        if let Err(error) = self.prepare_volumes(entry).await {
+        let renewed =
+            if entry.volumes.is_some() { self.prepare_volumes(entry).await } else { self.renew(entry).await };
+        if let Err(error) = renewed {
             tracing::warn!(error = Failure::of(&error).0, "volumes were not renewed");
             return Some(LATER);
         }
-        entry.volumes.as_ref()?.refresh.map(left)
+        until(entry)?.map(left)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -93,6 +115,14 @@ impl Worker<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether a container of it runs.
+fn runs(entry: &Entry) -> bool {
+    let state = entry.states();
+    state.is_some_and(|state| {
+        state.borrow().containers.values().any(|container| matches!(container, ContainerState::Running { .. }))
+    })
 }
 
 /// What is not there says nothing.

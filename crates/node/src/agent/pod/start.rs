@@ -17,6 +17,7 @@ use crate::agent::decide::{Part, Trouble};
 use crate::agent::devices::Allocated;
 use crate::agent::parts::Failure;
 use crate::agent::record::{self, Kept};
+use crate::agent::segment::Segment;
 use crate::agent::volumes::{VolumeError, sub_path};
 use crate::agent::{backoff, dns};
 use crate::runtime::spec::{self, Device, Mount, Propagation};
@@ -212,7 +213,8 @@ impl Worker<'_> {
             None => volume.path.clone(),
             Some(part) => {
                 let folder = record::folder(&self.shared.settings.root, &self.which.uid);
-                let target = folder.join("volume-subpaths").join(&asked.name).join(&container.name);
+                let target = folder.join("volume-subpaths");
+                let target = target.join(Segment::new(&asked.name)?).join(Segment::new(&container.name)?);
                 sub_path::show(&volume.path, &part, &target.join(index.to_string()), volume.read_only)?
             }
         };
@@ -250,7 +252,7 @@ impl Worker<'_> {
     /// The file of its last words: anybody in the container may write them.
     fn termination(&self, container: &Container, attempt: u32) -> Result<PathBuf, VolumeError> {
         let folder = record::folder(&self.shared.settings.root, &self.which.uid);
-        let folder = folder.join("containers").join(&container.name);
+        let folder = folder.join("containers").join(Segment::new(&container.name)?);
         std::fs::create_dir_all(&folder).map_err(VolumeError::io(&folder))?;
         let path = folder.join(attempt.to_string());
         std::fs::File::create(&path).map_err(VolumeError::io(&path))?;

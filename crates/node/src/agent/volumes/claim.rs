@@ -28,12 +28,17 @@ pub(super) async fn prepare(
     let missing = |kind: &'static str, name: &str| VolumeError::Missing { kind, name: name.to_owned() };
     let claim = claims.get_opt(name).await.map_err(VolumeError::Api)?;
     let claim = claim.ok_or_else(|| missing("persistentvolumeclaim", name))?;
+    let uid = claim.metadata.uid;
     let bound = claim.status.and_then(|status| status.phase).as_deref() == Some("Bound");
     let volume = claim.spec.and_then(|spec| spec.volume_name).filter(|_| bound);
     let volume = volume.ok_or_else(|| VolumeError::NotBound(name.to_owned()))?;
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let found = volumes.get_opt(&volume).await.map_err(VolumeError::Api)?;
     let spec = found.and_then(|found| found.spec).ok_or_else(|| missing("persistentvolume", &volume))?;
+    // Whoever may write claims may name any volume; whoever binds says in the volume whose it is.
+    if spec.claim_ref.as_ref().is_none_or(|owner| owner.uid.is_none() || owner.uid != uid) {
+        return Err(VolumeError::NotItsOwn { volume, claim: name.to_owned() });
+    }
     let local = spec.local.map(|local| local.path).or_else(|| spec.host_path.map(|host| host.path));
     let unsupported = || VolumeError::Unsupported(format!("persistentvolume {volume:?}: a source that is no path"));
     let path = PathBuf::from(local.ok_or_else(unsupported)?);
