@@ -24,7 +24,8 @@ fn main() -> std::process::ExitCode {
         efi_firmware_boots_a_disk_with_a_config_drive_from_a_secret,
         killing_orlop_leaves_no_qemu,
     ];
-    let loops = tests![a_kernel_boots_directly_with_disks_on_every_bus];
+    let loops =
+        tests![a_kernel_boots_directly_with_disks_on_every_bus, another_distribution_has_qemu_and_firmware_elsewhere,];
     let registry = tests![a_container_disk_comes_from_a_registry_once];
     let refusals = tests![what_cannot_be_honoured_is_refused_by_its_path, a_missing_image_is_named];
     let guests = guests.into_iter().map(|test| test.needing(&GUEST));
@@ -172,6 +173,27 @@ fn efi_firmware_boots_a_disk_with_a_config_drive_from_a_secret() -> Result<()> {
     guest.console.log_in("root", "orlop")?;
     ensure!(guest.console.run("hostname")? == "berta", "cloud-init took the user data from the secret");
     ensure!(guest.console.run("test -d /sys/firmware/efi && echo yes")? == "yes");
+    Ok(())
+}
+
+fn another_distribution_has_qemu_and_firmware_elsewhere() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = format!(
+        "cd '{}'; mkdir -p libexec share/edk2/ovmf empty; qemu=$(command -v qemu-system-x86_64); cp $qemu libexec/qemu-kvm; \
+         for part in CODE VARS; do cp /usr/share/OVMF/OVMF_${{part}}_4M.fd share/edk2/ovmf/OVMF_$part.fd; done; \
+         mkdir -p /usr/libexec; for one in libexec share; do mount -t overlay overlay -o lowerdir=$PWD/$one:/usr/$one /usr/$one; done; \
+         mount --bind empty /usr/share/OVMF; mount --bind /dev/null $qemu",
+        folder.path().display()
+    );
+    let domain = json!({ "firmware": { "bootloader": { "efi": { "secureBoot": false } } } });
+    let volumes = json!([{ "name": "root", "containerDisk": { "image": guest::image("demo")? } }]);
+    let mut guest = Guest::behind(&script, &instance("elsewhere", &domain, &volumes), &[])?;
+    guest.console.log_in("root", "orlop")?;
+    ensure!(guest.console.run("test -d /sys/firmware/efi && echo yes")? == "yes");
+    let runs = qemus("elsewhere")
+        .iter()
+        .any(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe.ends_with("libexec/qemu-kvm")));
+    ensure!(runs, "another QEMU runs it");
     Ok(())
 }
 

@@ -19,10 +19,22 @@ pub(crate) struct Guest {
 impl Guest {
     /// Runs `orlop run` on this instance.
     pub(crate) fn run(instance: &Value, flags: &[&str]) -> Result<Self> {
+        Self::by(orlop(), instance, flags)
+    }
+
+    /// The same where a script has changed what is mounted, which nobody else sees.
+    pub(crate) fn behind(script: &str, instance: &Value, flags: &[&str]) -> Result<Self> {
+        let mut command = Command::new("unshare");
+        let script = format!("set -e; {script}; exec \"$0\" \"$@\"");
+        command.args(["--mount", "bash", "-c", &script, env!("CARGO_BIN_EXE_orlop")]);
+        Self::by(command, instance, flags)
+    }
+
+    fn by(mut orlop: Command, instance: &Value, flags: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let manifest = folder.path().join("vmi.json");
         std::fs::File::create(&manifest)?.write_all(instance.to_string().as_bytes())?;
-        let mut process = orlop()
+        let mut process = orlop
             .arg("run")
             .arg(&manifest)
             .args(flags)
