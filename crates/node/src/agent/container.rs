@@ -5,6 +5,7 @@ pub(super) mod expand;
 pub(super) mod fields;
 pub(super) mod resources;
 mod security;
+mod unsupported;
 pub(super) mod user;
 
 use std::path::PathBuf;
@@ -39,6 +40,8 @@ pub(super) enum MakeError {
     Resource { name: String, resource: String },
     #[error("containers of the machine's own programs cannot be privileged")]
     Privileged,
+    #[error("{0} is not supported on this node")]
+    Unsupported(String),
 }
 
 /// What it is made from.
@@ -78,6 +81,9 @@ pub(super) fn make(making: Making<'_>) -> Result<spec::Container, MakeError> {
         Source::Machine { .. } => &machine,
     };
     let container = making.container;
+    if let Some(path) = unsupported::unsupported(making.pod, making.spec, container) {
+        return Err(MakeError::Unsupported(path));
+    }
     let user = user::user(&making)?;
     let security = security::security(&making, user.uid)?;
     let args = arguments(container, config, &making.env)?;
@@ -97,6 +103,7 @@ pub(super) fn make(making: Making<'_>) -> Result<spec::Container, MakeError> {
         no_new_privileges: security.no_new_privileges,
         read_only_root: security.read_only_root,
         privileged: security.privileged,
+        filtered: security.filtered,
         resources: resources::of_container(container),
         oom_score: Some(resources::oom_score(making.pod, container, making.memory)),
         tty: container.tty == Some(true),

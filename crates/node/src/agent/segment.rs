@@ -12,7 +12,9 @@ pub(super) struct Segment<'a>(&'a str);
 
 /// A name that is no such part.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no name: it should consist of letters, digits, '-' and '.', and begin and end with a letter or a digit")]
+#[error(
+    "{0:?} is no name: it should consist of letters, digits, '-' and '.', and begin and end with a letter or a digit"
+)]
 pub(super) struct NoSegment(String);
 
 impl<'a> Segment<'a> {

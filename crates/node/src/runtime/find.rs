@@ -103,6 +103,7 @@ fn container() -> Container {
         no_new_privileges: true,
         read_only_root: true,
         privileged: false,
+        filtered: false,
         resources: Resources { pids: Some(16), ..Resources::default() },
         oom_score: None,
         tty: false,

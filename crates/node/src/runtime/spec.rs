@@ -54,6 +54,9 @@ pub struct Container {
     pub read_only_root: bool,
     /// All capabilities, all devices, nothing masked.
     pub privileged: bool,
+    /// Refuses it the system calls that ordinary programs do not need, as the runtime's own profile has them.
+    #[serde(default)]
+    pub filtered: bool,
     /// Its limits.
     pub resources: Resources,
     /// How readily it is ended when memory is short, -1000 to 1000; raised to what this machine allows.

@@ -4,6 +4,7 @@
 
 pub(super) mod devices;
 pub(super) mod facts;
+mod filter;
 mod mounts;
 pub(super) mod root;
 
@@ -79,7 +80,7 @@ pub(super) fn config(
     }
     let none: [&str; 0] = [];
     let (masked, read_only) = if container.privileged { (&none[..], &none[..]) } else { (&MASKED[..], &READ_ONLY[..]) };
-    Ok(json!({
+    let mut config = json!({
         "ociVersion": "1.0.2",
         "process": process(container, facts),
         "root": {"path": places.root, "readonly": container.read_only_root},
@@ -92,7 +93,11 @@ pub(super) fn config(
             "maskedPaths": masked,
             "readonlyPaths": read_only,
         },
-    }))
+    });
+    if let Some(filter) = filter::filter(container) {
+        config["linux"]["seccomp"] = filter;
+    }
+    Ok(config)
 }
 
 fn process(container: &Container, facts: &Facts) -> Value {

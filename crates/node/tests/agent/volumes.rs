@@ -83,7 +83,8 @@ async fn what_an_earlier_agent_has_made_is_kept_up_to_date() {
     let container = json!({ "name": "c", "image": "image:1", "volumeMounts": mounts });
     bench.create("a", json!({ "volumes": volumes, "containers": [container] })).await;
     bench.until("a", is_ready).await;
-    let file = bench.machine.started("c").mounts.iter().find(|mount| mount.target == "/map").unwrap().source.join("key");
+    let file =
+        bench.machine.started("c").mounts.iter().find(|mount| mount.target == "/map").unwrap().source.join("key");
     let change = async |text: &str| {
         let new = json!({ "data": { "key": text } });
         maps.patch("m", &PatchParams::default(), &Patch::Merge(&new)).await.unwrap();

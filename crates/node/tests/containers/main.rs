@@ -39,5 +39,6 @@ fn main() -> std::process::ExitCode {
         async roots::a_pod_has_a_network_of_its_own_unless_it_wants_the_machine_s,
         async roots::containers_of_a_pod_share_network_and_memory_but_not_processes,
         async roots::devices_are_those_that_were_asked_for,
+        async roots::system_calls_are_refused_to_a_container_that_asks_for_it,
     ])
 }

@@ -130,6 +130,22 @@ pub(crate) async fn devices_are_those_that_were_asked_for() {
     assert_eq!(machine.left(), [""; 0]);
 }
 
+pub(crate) async fn system_calls_are_refused_to_a_container_that_asks_for_it() {
+    let machine = Machine::new().await;
+    let (sandbox, shim) = machine.pod().await;
+    // A user namespace needs no privilege; threads and processes are made by the same call.
+    let script = "unshare --user true 2>&1 && echo made one; (sleep 0 & wait) && echo still forks";
+    let free = shell(script);
+    run(&shim, &free).await;
+    assert_eq!(output(&sandbox, &free), "made one\nstill forks\n");
+    let filtered = Container { attempt: 1, filtered: true, ..shell(script) };
+    run(&shim, &filtered).await;
+    let seen = output(&sandbox, &filtered);
+    assert!(seen.contains("Operation not permitted") && seen.ends_with("\nstill forks\n"), "{seen}");
+    shim.end().await.unwrap();
+    assert_eq!(machine.left(), [""; 0]);
+}
+
 fn container_of_all() -> Container {
     container(&["test", "-c", "/dev/net/tun", "-a", "-w", "/sys/kernel"])
 }

@@ -70,6 +70,7 @@ pub(super) struct Security {
     pub(super) no_new_privileges: bool,
     pub(super) read_only_root: bool,
     pub(super) privileged: bool,
+    pub(super) filtered: bool,
 }
 
 /// Other users than root get only what they ask for by name: it would be theirs at once, not after an `exec` of a setuid program.
@@ -77,11 +78,20 @@ pub(super) fn security(making: &Making<'_>, uid: u32) -> Result<Security, MakeEr
     let context = making.container.security_context.as_ref();
     let privileged = context.and_then(|context| context.privileged) == Some(true);
     let read_only_root = context.and_then(|context| context.read_only_root_filesystem) == Some(true);
+    let of_pod = making.spec.security_context.as_ref().and_then(|context| context.seccomp_profile.as_ref());
+    let profile = context.and_then(|context| context.seccomp_profile.as_ref()).or(of_pod);
+    let filtered = profile.is_some_and(|profile| profile.type_ == "RuntimeDefault") && !privileged;
     if let Source::Machine { .. } = making.source {
         if privileged {
             return Err(MakeError::Privileged);
         }
-        return Ok(Security { capabilities: Vec::new(), no_new_privileges: true, read_only_root, privileged });
+        return Ok(Security {
+            capabilities: Vec::new(),
+            no_new_privileges: true,
+            read_only_root,
+            privileged,
+            filtered,
+        });
     }
     let asked = context.and_then(|context| context.capabilities.as_ref());
     let add = asked.and_then(|asked| asked.add.as_deref()).unwrap_or_default();
@@ -94,6 +104,7 @@ pub(super) fn security(making: &Making<'_>, uid: u32) -> Result<Security, MakeEr
         no_new_privileges: !escalates && !privileged,
         read_only_root,
         privileged,
+        filtered,
     })
 }
 

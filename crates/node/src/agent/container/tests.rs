@@ -147,6 +147,61 @@ fn the_machines_programs_run_as_a_user_of_their_own_without_capabilities() {
 }
 
 #[test]
+fn what_nobody_here_acts_on_is_refused_by_its_path() {
+    let root = tempfile::tempdir().unwrap();
+    let held = held(root.path(), Config { cmd: vec!["x".to_owned()], ..Config::default() });
+    let made = |own: Value, more: Value| {
+        let container = json!({ "name": "c", "securityContext": own });
+        made(&pod(&container, &more), Source::Image(&held))
+    };
+    let refused = |own: Value, more: Value| made(own, more).unwrap_err().to_string();
+    for (field, value) in [("hostPID", true), ("hostIPC", true), ("hostUsers", false), ("shareProcessNamespace", true)]
+    {
+        let said = refused(json!({}), json!({ field: value }));
+        assert!(
+            said.starts_with(&format!("spec.{field}")) && said.ends_with("is not supported on this node"),
+            "{said}"
+        );
+        assert!(made(json!({}), json!({ field: !value })).is_ok(), "{field}");
+    }
+    let localhost = json!({ "type": "Localhost", "localhostProfile": "p.json" });
+    for (own, path) in [
+        (json!({ "seccompProfile": localhost }), "seccompProfile.type: Localhost"),
+        (json!({ "appArmorProfile": { "type": "RuntimeDefault" } }), "appArmorProfile"),
+        (json!({ "procMount": "Unmasked" }), "procMount"),
+    ] {
+        assert_eq!(
+            refused(own, json!({})),
+            format!("securityContext.{path} of container \"c\" is not supported on this node")
+        );
+    }
+    let said = refused(json!({}), json!({ "securityContext": { "sysctls": [{ "name": "net.a", "value": "1" }] } }));
+    assert_eq!(said, "spec.securityContext.sysctls is not supported on this node");
+    let said = refused(json!({}), json!({ "securityContext": { "seccompProfile": localhost } }));
+    assert_eq!(said, "spec.securityContext.seccompProfile.type: Localhost is not supported on this node");
+    let usual = json!({ "procMount": "Default", "appArmorProfile": { "type": "Unconfined" } });
+    assert!(made(usual, json!({ "securityContext": { "sysctls": [] } })).is_ok());
+}
+
+#[test]
+fn the_runtimes_own_profile_filters_system_calls() {
+    let root = tempfile::tempdir().unwrap();
+    let held = held(root.path(), Config { cmd: vec!["x".to_owned()], ..Config::default() });
+    let profile = |kind: &str| json!({ "seccompProfile": { "type": kind } });
+    let filtered = |own: Value, of_pod: Value| {
+        let pod = pod(&json!({ "name": "c", "securityContext": own }), &json!({ "securityContext": of_pod }));
+        made(&pod, Source::Image(&held)).unwrap().filtered
+    };
+    assert!(!filtered(json!({}), json!({})));
+    assert!(filtered(profile("RuntimeDefault"), json!({})));
+    assert!(filtered(json!({}), profile("RuntimeDefault")));
+    assert!(!filtered(profile("Unconfined"), profile("RuntimeDefault")));
+    let mut all = profile("RuntimeDefault");
+    all["privileged"] = true.into();
+    assert!(!filtered(all, json!({})));
+}
+
+#[test]
 fn images_name_the_signal_that_ends_them() {
     let of = |text: &str| stop_signal(&Config { stop_signal: Some(text.to_owned()), ..Config::default() });
     assert_eq!([of(""), of("SIGQUIT"), of("INT"), of("28"), of("nonsense")], [15, 3, 2, 28, 15]);

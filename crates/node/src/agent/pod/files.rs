@@ -76,8 +76,7 @@ impl Worker<'_> {
             None if !runs(entry) => return None,
             _ => {}
         }
-        let renewed =
-            if entry.volumes.is_some() { self.prepare_volumes(entry).await } else { self.renew(entry).await };
+        let renewed = if entry.volumes.is_some() { self.prepare_volumes(entry).await } else { self.renew(entry).await };
         if let Err(error) = renewed {
             tracing::warn!(error = Failure::of(&error).0, "volumes were not renewed");
             return Some(LATER);

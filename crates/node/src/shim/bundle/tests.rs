@@ -41,6 +41,7 @@ fn container() -> Container {
         no_new_privileges: true,
         read_only_root: true,
         privileged: false,
+        filtered: false,
         resources: Resources::default(),
         oom_score: None,
         tty: false,

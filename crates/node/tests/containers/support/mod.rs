@@ -33,7 +33,8 @@ impl Machine {
     }
 
     pub(crate) fn sandbox(&self) -> Sandbox {
-        let uid = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        // Of one length: none is a part of another, and they sort as they came.
+        let uid = format!("test-{}-{:04}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         self.uids.lock().unwrap().push(uid.clone());
         Sandbox {
             namespace: "default".to_owned(),
@@ -109,6 +110,7 @@ pub(crate) fn container(args: &[&str]) -> Container {
         no_new_privileges: true,
         read_only_root: true,
         privileged: false,
+        filtered: false,
         resources: Resources::default(),
         oom_score: Some(-998),
         tty: false,
