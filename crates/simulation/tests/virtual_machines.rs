@@ -1,5 +1,6 @@
 //! Some dozen seeds of virtual machines, each twice.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "a test tells what came about")]
 
 mod support;
 
