@@ -1,7 +1,11 @@
 //! What is served, told to clients: per group and version, or all at once.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -173,4 +177,49 @@ fn aggregated_resource(resource: &Resource, version: &Version) -> Value {
         entry["subresources"] = list.collect();
     }
     entry
+}
+
+/// The documents of everything, as text. Every client that starts asks for them, and they are the same until a definition
+/// changes.
+#[derive(Default)]
+pub(crate) struct Cache(Mutex<Cached>);
+
+#[derive(Default)]
+struct Cached {
+    of: Option<Arc<Registry>>,
+    /// By whether they are of the core group, and by their version.
+    texts: BTreeMap<(bool, &'static str), Bytes>,
+}
+
+impl Cache {
+    /// The document of a registry; `make` makes it where it is not known.
+    pub(crate) fn get(
+        &self,
+        registry: &Arc<Registry>,
+        core: bool,
+        document: &'static str,
+        make: impl FnOnce() -> Value,
+    ) -> Bytes {
+        // Whoever comes while it is made waits for it instead of making another.
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !cached.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, registry)) {
+            *cached = Cached { of: Some(registry.clone()), texts: BTreeMap::new() };
+        }
+        cached.texts.entry((core, document)).or_insert_with(|| format!("{}\n", make()).into()).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_is_made_once_for_each_registry() {
+        let (cache, registry) = (Cache::default(), Arc::new(Registry::built_in()));
+        let first = cache.get(&registry, true, "v2", || aggregated(&registry, true, "v2"));
+        assert_eq!(cache.get(&registry, true, "v2", || Value::Null), first);
+        assert_ne!(cache.get(&registry, false, "v2", || aggregated(&registry, false, "v2")), first);
+        let other = Arc::new(Registry::default());
+        assert_eq!(cache.get(&other, true, "v2", || Value::Null), "null\n");
+    }
 }

@@ -24,7 +24,7 @@ use crate::route::{self, BoxError, Delegated};
 use crate::signal::Signal;
 use crate::store::{self, DEFINITIONS, OpenError, Place, Store};
 use crate::tokens::{self as bearer, Shown};
-use crate::{bootstrap, certificates, crds, expiry, openapi};
+use crate::{bootstrap, certificates, crds, discovery, expiry, openapi};
 
 /// Everything that requests share.
 pub(crate) struct Inner {
@@ -44,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) audit: Option<AuditLog>,
     pub(crate) metrics: Metrics,
     pub(crate) places: Places,
+    pub(crate) discovery: discovery::Cache,
     pub(crate) openapi: openapi::Cache,
     /// Where clients reach it, as discovery tells it.
     pub(crate) address: ArcSwap<String>,
@@ -217,6 +218,7 @@ impl Builder {
             metrics: Metrics::new(&audit.as_ref().map(AuditLog::counts).cloned().unwrap_or_default()),
             audit,
             places: Places::default(),
+            discovery: discovery::Cache::default(),
             openapi: openapi::Cache::default(),
             address: ArcSwap::from_pointee(String::new()),
             readiness: OnceLock::new(),

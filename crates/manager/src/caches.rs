@@ -7,7 +7,8 @@ use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use kube::core::ApiResource;
 use kube::{Client, Resource};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -117,6 +118,8 @@ impl Caches {
     /// Runs the watches of all caches that were asked for so far.
     pub async fn run(&self) {
         let waiting = std::mem::take(&mut self.shared.lock().unwrap_or_else(PoisonError::into_inner).waiting);
-        join_all(waiting).await;
+        // Only the watch that has something to tell is looked at, not all of them each time.
+        let mut running: FuturesUnordered<Task> = waiting.into_iter().collect();
+        while running.next().await.is_some() {}
     }
 }

@@ -17,8 +17,10 @@ mod chance;
 mod kinds;
 mod log;
 mod process;
+mod progress;
 mod scenario;
 mod settled;
+mod travels;
 mod wire;
 mod witness;
 mod world;
@@ -28,7 +30,8 @@ use std::sync::Arc;
 use kube_controllers::table::{DESCRIPTORS, Settings};
 use manager::descriptor::Descriptor;
 
-pub use log::{Entry, Log};
+pub use log::{About, Entry, Log};
+pub use progress::Progress;
 
 /// What is simulated.
 #[derive(Clone)]
@@ -41,6 +44,8 @@ pub struct Options {
     pub settings: Settings,
     /// What the user works with.
     pub scene: Scene,
+    /// Whether a fence holds back what a process sends that does not lead any more; a test goes without.
+    pub fenced: bool,
     /// Whether to keep what controllers log, too: slower, for a seed that fails.
     pub trace: bool,
 }
@@ -69,7 +74,7 @@ impl Options {
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let (controllers, settings) = (DESCRIPTORS, process::settings());
-        Self { seed, controllers, settings, scene: Scene::Deployments, trace: false }
+        Self { seed, controllers, settings, scene: Scene::Deployments, fenced: true, trace: false }
     }
 
     /// Virtual machines, with all controllers as they are.
@@ -96,6 +101,8 @@ pub struct Violation {
     pub at: Seconds,
     /// What it was.
     pub what: String,
+    /// Which object it is about, if it is about one.
+    pub about: Option<About>,
 }
 
 /// Seconds of simulated time, in milliseconds.
@@ -111,8 +118,10 @@ impl std::fmt::Display for Seconds {
 /// What a run came to.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What did not hold, if anything.
-    pub violation: Option<Violation>,
+    /// What did not hold, in the order in which it was found. In the middle of a run the first ends it.
+    pub violations: Vec<Violation>,
+    /// What came about.
+    pub progress: Progress,
     /// All requests, in the order of their answers.
     pub log: Log,
     /// How long it took by the simulated clock.
@@ -131,9 +140,9 @@ pub fn run(options: &Options) -> Result<Outcome, SimulationError> {
         .map_err(SimulationError::Runtime)?;
     let world = Arc::new(world::World::new(options.seed, options.scene));
     let _collector = options.trace.then(|| log::collect(&world));
-    let violation = runtime.block_on(scenario::play(options, &world))?.or_else(|| world.violation());
+    let progress = runtime.block_on(scenario::play(options, &world))?;
     let lasted = runtime.block_on(async { world.now() });
-    Ok(Outcome { violation, log: world.take_log(), lasted })
+    Ok(Outcome { violations: world.violations(), progress, log: world.take_log(), lasted })
 }
 
 /// Why there is no outcome.
@@ -159,8 +168,8 @@ pub enum SimulationError {
 /// A text for people, with the trace and how to repeat it, when something did not hold.
 pub fn check(options: &Options) -> Result<Outcome, String> {
     let first = run(options).map_err(|error| format!("seed {}: {error}", options.seed))?;
-    if let Some(violation) = &first.violation {
-        return Err(report(options, violation));
+    if let Some(violation) = first.violations.first() {
+        return Err(report(options, &first, violation));
     }
     let second = run(options).map_err(|error| format!("seed {}: {error}", options.seed))?;
     match first.log.first_difference(&second.log) {
@@ -171,17 +180,21 @@ pub fn check(options: &Options) -> Result<Outcome, String> {
     }
 }
 
-/// Repeats the run with all that was logged, and tells the end of it.
-fn report(options: &Options, violation: &Violation) -> String {
+/// Repeats the run with all that was logged, and tells the end of what has to do with the broken object.
+fn report(options: &Options, outcome: &Outcome, violation: &Violation) -> String {
     let traced = Options { trace: true, ..options.clone() };
-    let lines = run(&traced).map(|outcome| outcome.log.lines()).unwrap_or_default();
+    let log = run(&traced).map(|outcome| outcome.log).unwrap_or_default();
+    let lines = log.concerning(violation.about.as_ref());
     // The end tells the most; all of it would hide it.
-    let skipped = lines.len().saturating_sub(MOST_LINES);
-    let shown = lines.iter().skip(skipped).fold(String::new(), |text, line| text + "  " + line + "\n");
+    let shown = lines.get(lines.len().saturating_sub(MOST_LINES)..).unwrap_or_default();
+    let left_out = log.len() - shown.len();
+    let shown = shown.iter().fold(String::new(), |text, line| text + "  " + line + "\n");
+    let about = violation.about.as_ref().map_or("leases and events apart".to_owned(), |about| format!("about {about}"));
     format!(
-        "seed {seed}, {violation}\nrequests and decisions before that ({skipped} left out):\n{shown}\
-         repeat it with ORLOP_SIM_SEED={seed} .ci/suites {test}",
+        "seed {seed}, {violation}\n{progress}\nrequests and decisions before that, {about} ({left_out} others left out):\n\
+         {shown}repeat it with ORLOP_SIM_SEED={seed} .ci/suites {test}",
         seed = options.seed,
+        progress = outcome.progress,
         test = options.test(),
     )
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use kube::core::ObjectMeta;
+
 use crate::Seconds;
 use crate::world::World;
 
@@ -20,14 +22,23 @@ pub enum Entry {
         method: String,
         /// With its query.
         path: String,
+        /// The name of what it makes; the path does not tell it.
+        makes: Option<String>,
         /// The answer, or the fault that took its place.
         outcome: String,
     },
-    /// What a controller logged, or what happened to a process.
+    /// What happened to a process, what the user did, what did not hold.
     Note {
         /// When.
         at: Seconds,
         /// What.
+        text: String,
+    },
+    /// What a controller logged.
+    Logged {
+        /// When.
+        at: Seconds,
+        /// The line.
         text: String,
     },
 }
@@ -35,9 +46,68 @@ pub enum Entry {
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Request { at, who, method, path, outcome } => write!(f, "{at:>9} {who}: {method} {path} → {outcome}"),
-            Self::Note { at, text } => write!(f, "{at:>9} -- {text}"),
+            Self::Request { at, who, method, path, makes: None, outcome } => {
+                write!(f, "{at:>9} {who}: {method} {path} → {outcome}")
+            }
+            Self::Request { at, who, method, path, makes: Some(name), outcome } => {
+                write!(f, "{at:>9} {who}: {method} {path} of {name} → {outcome}")
+            }
+            Self::Note { at, text } | Self::Logged { at, text } => write!(f, "{at:>9} -- {text}"),
         }
+    }
+}
+
+impl Entry {
+    /// Whether it has to do with an object. What happens to processes and what the user does has to do with all.
+    fn concerns(&self, about: &About) -> bool {
+        match self {
+            Self::Note { .. } => true,
+            Self::Logged { text, .. } => about.is_in(text, &about.namespace),
+            Self::Request { path, makes, .. } => {
+                let place = if about.namespace.is_empty() { "/" } else { &format!("/namespaces/{}/", about.namespace) };
+                let text = format!("{path}/{}", makes.as_deref().unwrap_or_default());
+                !self.is_sign_of_life() && about.is_in(&text, place)
+            }
+        }
+    }
+
+    /// Whether it says that somebody lives, or tells what somebody saw: most requests do.
+    fn is_sign_of_life(&self) -> bool {
+        match self {
+            Self::Request { path, .. } => path.contains("/leases") || path.contains("/events"),
+            Self::Note { .. } | Self::Logged { .. } => false,
+        }
+    }
+}
+
+/// The object that something is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// Empty for cluster-wide kinds.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+}
+
+impl About {
+    /// The object with this metadata.
+    pub(crate) fn of(metadata: &ObjectMeta) -> Self {
+        let text = |part: &Option<String>| part.clone().unwrap_or_default();
+        Self { namespace: text(&metadata.namespace), name: text(&metadata.name), uid: text(&metadata.uid) }
+    }
+
+    /// Whether a text names it, or what is named after it, in its place.
+    fn is_in(&self, text: &str, place: &str) -> bool {
+        let named = |word: &str| !word.is_empty() && text.contains(word);
+        named(&self.uid) || (text.contains(place) && named(&self.name))
+    }
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
@@ -52,10 +122,21 @@ impl Log {
         self.0.iter().filter(|entry| matches!(entry, Entry::Request { .. })).count()
     }
 
+    /// How many lines there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// For people.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.0.iter().map(ToString::to_string).collect()
+    }
+
+    /// Those that have to do with an object; all but signs of life, where nobody knows which it is.
+    pub(crate) fn concerning(&self, about: Option<&About>) -> Vec<String> {
+        let concerns = |entry: &&Entry| about.map_or(!entry.is_sign_of_life(), |about| entry.concerns(about));
+        self.0.iter().filter(concerns).map(ToString::to_string).collect()
     }
 
     /// Where two runs part: the index, and the lines.
@@ -87,12 +168,52 @@ impl io::Write for Writer {
         let text = String::from_utf8_lossy(bytes);
         // What libraries have to say is not what was decided.
         if OURS.iter().any(|target| text.contains(target)) {
-            self.0.note(text.trim().to_owned());
+            self.0.logged(text.trim().to_owned());
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, path: &str, makes: Option<&str>) -> Entry {
+        Entry::Request {
+            at: Seconds(0),
+            who: "p/c".to_owned(),
+            method: method.to_owned(),
+            path: path.to_owned(),
+            makes: makes.map(ToOwned::to_owned),
+            outcome: "200".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_report_has_what_names_the_object_and_no_leases() {
+        let about = About { namespace: "blue".to_owned(), name: "web".to_owned(), uid: "u-1".to_owned() };
+        let logged = |text: &str| Entry::Logged { at: Seconds(0), text: text.to_owned() };
+        let its_own = [
+            request("PATCH", "/apis/kubevirt.io/v1/namespaces/blue/virtualmachineinstances/web", None),
+            request("POST", "/api/v1/namespaces/blue/pods", Some("virt-launcher-web-x")),
+            request("POST", "/apis/apps/v1/namespaces/blue/controllerrevisions", Some("revision-start-vm-u-1-1")),
+            logged("reconcile{namespace=\"blue\" name=\"web\"}: reconciled"),
+            Entry::Note { at: Seconds(0), text: "scheduler-0 crashes".to_owned() },
+        ];
+        let others = [
+            request("PUT", "/apis/coordination.k8s.io/v1/namespaces/blue/leases/web", None),
+            request("POST", "/api/v1/namespaces/blue/events", Some("web.1")),
+            request("PATCH", "/apis/kubevirt.io/v1/namespaces/green/virtualmachineinstances/web", None),
+            request("POST", "/api/v1/namespaces/blue/pods", Some("virt-launcher-db-x")),
+            logged("reconcile{namespace=\"green\" name=\"web\"}: reconciled"),
+        ];
+        assert!(its_own.iter().all(|entry| entry.concerns(&about)));
+        assert!(!others.iter().any(|entry| entry.concerns(&about)));
+        let log = Log(others.to_vec());
+        assert_eq!(log.concerning(None).len(), 3);
     }
 }

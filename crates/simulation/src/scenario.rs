@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use apiserver::{ApiServer, Clock, Place};
 use jiff::Timestamp;
+use kube::Client;
 use tokio::time::sleep;
 
 use crate::chance::Chance;
 use crate::process::{self, Process};
 use crate::witness::Witness;
 use crate::world::{LONGEST_CUT, World};
-use crate::{Options, Scene, SimulationError, Violation, settled, wire};
+use crate::{Options, Progress, Scene, SimulationError, settled, wire};
 
 mod user;
 
@@ -19,10 +20,13 @@ use user::User;
 
 /// Nobody writes for this long, nor waits for a time: then it has settled.
 const REST: Duration = Duration::from_secs(90);
+/// Whoever waits for what its cache never shows gives up after five minutes, and nobody can see it wait. What is wrong after
+/// that will stay so.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(330);
 /// Longer than any timeout and any back-off that a controller has.
 const LATEST_REST: Duration = Duration::from_secs(45 * 60);
 
-pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Option<Violation>, SimulationError> {
+pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Progress, SimulationError> {
     world.now();
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
     let server = ApiServer::builder(Place::Memory).clock(clock).seed(options.seed).without_policy().start().await?;
@@ -36,19 +40,16 @@ pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Option
         world,
         processes: process::of(options.scene),
         user,
+        client,
         server,
         witness,
         chance: Chance::new(options.seed, 2),
     };
     play.storm().await?;
-    if world.violation().is_some() {
-        return Ok(None);
+    if !world.is_violated() {
+        play.calm().await?;
     }
-    play.calm().await?;
-    if world.violation().is_none() {
-        settled::check(options.scene, &client, world).await?;
-    }
-    Ok(None)
+    Ok(play.witness.progress())
 }
 
 struct Play<'a> {
@@ -57,6 +58,8 @@ struct Play<'a> {
     server: ApiServer,
     processes: Vec<Process>,
     user: User,
+    /// The user's.
+    client: Client,
     witness: Witness,
     chance: Chance,
 }
@@ -70,7 +73,7 @@ impl Play<'_> {
         for _ in 0..steps {
             let pause = self.pause();
             self.pass(pause).await;
-            if self.world.violation().is_some() {
+            if self.world.is_violated() {
                 return Ok(());
             }
             match self.chance.below(10) {
@@ -120,15 +123,34 @@ impl Play<'_> {
             if !all_there {
                 rested_since = waited;
             }
-            let rests = ago >= REST && waited - rested_since >= REST;
-            if self.world.violation().is_some() || (rests && !self.user.sees_patience(self.world.time()).await?) {
+            let rested = ago.min(waited - rested_since);
+            if self.world.is_violated() || (rested >= REST && self.is_over(rested).await?) {
                 return Ok(());
             }
             if waited > LATEST_REST {
-                self.world.violated(format!("somebody writes for ever; last {what}"));
+                self.world.violated(None, format!("somebody writes for ever; last {what}"));
                 return Ok(());
             }
         }
+    }
+
+    /// Nobody has written for so long: whether all is as it must be, or will never be.
+    async fn is_over(&self, rested: Duration) -> Result<bool, SimulationError> {
+        if self.user.sees_patience(self.world.time()).await? {
+            return Ok(false);
+        }
+        let mut wrong = settled::check(self.options.scene, &self.client).await?.0;
+        let progress = self.witness.progress();
+        if progress.ran == 0 {
+            wrong.push((None, format!("nothing ever ran: {progress}")));
+        }
+        if !wrong.is_empty() && rested < LONGEST_PATIENCE {
+            return Ok(false);
+        }
+        for (about, what) in wrong {
+            self.world.violated(about, what);
+        }
+        Ok(true)
     }
 
     /// Time passes, and the witness looks at every second of it.
@@ -153,7 +175,14 @@ impl Play<'_> {
 
     fn crash(&mut self) {
         let index = self.chance.below(self.processes.len().try_into().unwrap_or(u32::MAX));
-        if let Some(process) = self.processes.get_mut(usize::try_from(index).unwrap_or(0)) {
+        let mut index = usize::try_from(index).unwrap_or(0);
+        // A write that outlives its sender is rare: whoever has one on its way goes rather than others.
+        if let Some(sender) = self.processes.iter().position(|process| self.world.has_departed(&process.identity()))
+            && self.chance.permille(500)
+        {
+            index = sender;
+        }
+        if let Some(process) = self.processes.get_mut(index) {
             // Mostly it is back soon; now and then so late that its nodes count as lost and its lease is another's.
             let most = if self.chance.permille(150) { 400 } else { 3 };
             let away = self.chance.between(Duration::ZERO, Duration::from_secs(most));

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use api::names::annotation;
 use apiserver::{ApiServer, Body, Identity, InProcess};
@@ -13,8 +14,10 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use kube::Client;
 use manager::fence::{BoxError, Fence};
+use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::{Sleep, sleep};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep, sleep};
 use tower::{Layer as _, Service};
 
 use crate::world::{Fault, World};
@@ -76,46 +79,53 @@ impl Service<Request<kube::client::Body>> for Wire {
     }
 }
 
+/// A request on its way.
+pub(crate) struct Letter {
+    /// The process and the client in it.
+    pub(crate) who: String,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    /// The name of what it makes.
+    pub(crate) makes: Option<String>,
+    request: Request<Bytes>,
+}
+
+impl Letter {
+    fn is_write(&self) -> bool {
+        self.method != Method::GET
+    }
+
+    fn is_watch(&self) -> bool {
+        !self.is_write() && self.path.contains("watch=true")
+    }
+
+    fn is_lease(&self) -> bool {
+        self.path.contains("/leases")
+    }
+}
+
 impl Wire {
-    async fn exchange(mut self, request: Request<kube::client::Body>) -> Result<Response<Answer>, BoxError> {
-        let (parts, body) = request.into_parts();
-        let body = body.collect().await?.to_bytes();
-        let path = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
-        let is_write = parts.method != Method::GET;
-        let is_watch = !is_write && path.contains("watch=true");
-        let (delay, fault) = self.world.draw(is_write, parts.method == Method::POST, is_watch);
-        if !delay.is_zero() {
-            sleep(delay).await;
-        }
-        self.world.reachable(&self.process).await;
-        let method = parts.method.clone();
-        let who = format!("{}/{}", self.process, self.client);
-        let log = |outcome: String| self.world.answered(&who, method.as_str(), &path, outcome);
+    async fn exchange(self, request: Request<kube::client::Body>) -> Result<Response<Answer>, BoxError> {
+        let letter = self.letter(request).await?;
+        let (delay, fault) = self.world.draw(letter.is_write(), letter.method == Method::POST, letter.is_watch());
+        self.must_lead(&letter);
+        let letter = self.travel(letter, delay, fault).await?;
         match fault {
             Some(Fault::Refused(code)) => {
-                log(format!("{code}, by chance"));
+                self.world.answered(&letter, format!("{code}, by chance"));
                 return Ok(refusal(code));
             }
             Some(Fault::LostRequest) => {
-                log("lost on the way there".to_owned());
+                self.world.answered(&letter, "lost on the way there".to_owned());
                 return Err(Lost.into());
             }
-            Some(Fault::LostAnswer | Fault::Cut(_) | Fault::Stalled { .. }) | None => {}
+            Some(Fault::LostAnswer) => {
+                self.deliver(letter, ", lost on the way back").await?;
+                return Err(Lost.into());
+            }
+            Some(Fault::Cut(_) | Fault::Stalled { .. }) | None => {}
         }
-        let is_lease = parts.uri.path().contains("/leases");
-        if is_write && !is_lease {
-            self.must_lead(&method, &path);
-        }
-        let answer = self.server.call(Request::from_parts(parts, http_body_util::Full::new(body.clone()))).await?;
-        let code = answer.status();
-        if is_write && code.is_success() {
-            self.wrote(&method, &path, is_lease, &body);
-        }
-        if fault == Some(Fault::LostAnswer) {
-            self.world.answered(&who, method.as_str(), &path, format!("{}, lost on the way back", code.as_u16()));
-            return Err(Lost.into());
-        }
-        self.world.answered(&who, method.as_str(), &path, code.as_u16().to_string());
+        let answer = self.deliver(letter, "").await?;
         let ends = match fault {
             Some(Fault::Cut(after)) => Ends::Cut(Box::pin(sleep(after))),
             Some(Fault::Stalled { after, lasts }) => {
@@ -126,18 +136,53 @@ impl Wire {
         Ok(answer.map(|body| Answer { body, ends }))
     }
 
-    /// One leader at a time: whoever acts holds the lease.
-    fn must_lead(&self, method: &Method, path: &str) {
-        let Some(lease) = &self.lease else { return };
+    async fn letter(&self, request: Request<kube::client::Body>) -> Result<Letter, BoxError> {
+        let (parts, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let path = parts.uri.path_and_query().map_or_else(String::new, ToString::to_string);
+        let method = parts.method.clone();
+        let makes = (method == Method::POST).then(|| named(&body)).flatten();
+        let who = format!("{}/{}", self.process, self.client);
+        Ok(Letter { who, method, path, makes, request: Request::from_parts(parts, body) })
+    }
+
+    /// The way there. Whoever sent a write may be gone before it is over.
+    async fn travel(&self, letter: Letter, delay: Duration, fault: Option<Fault>) -> Result<Letter, Lost> {
+        if delay.is_zero() && self.world.is_reachable(&self.process) {
+            return Ok(letter);
+        }
+        let arrives = !matches!(fault, Some(Fault::Refused(_) | Fault::LostRequest));
+        let on_its_way = OnItsWay::new(self, letter, arrives);
+        sleep(delay).await;
+        self.world.reachable(&self.process).await;
+        on_its_way.arrive()
+    }
+
+    /// Gives it to the server.
+    async fn deliver(&self, letter: Letter, remark: &str) -> Result<Response<Body>, BoxError> {
+        let request = letter.request.clone().map(http_body_util::Full::new);
+        let answer = self.server.clone().call(request).await?;
+        let code = answer.status();
+        if letter.is_write() && code.is_success() {
+            self.wrote(&letter);
+        }
+        self.world.answered(&letter, format!("{}{remark}", code.as_u16()));
+        Ok(answer)
+    }
+
+    /// One leader at a time: whoever sends a write holds the lease.
+    fn must_lead(&self, letter: &Letter) {
+        let Some(lease) = self.lease.as_ref().filter(|_| letter.is_write() && !letter.is_lease()) else { return };
         let leader = self.world.leader(lease);
         if leader != self.process {
-            let (process, client) = (&self.process, &self.client);
-            self.world.violated(format!("{process}/{client} sent {method} {path} while {leader:?} leads"));
+            let Letter { who, method, path, .. } = letter;
+            self.world.violated(None, format!("{who} sent {method} {path} while {leader:?} leads"));
         }
     }
 
-    fn wrote(&self, method: &Method, path: &str, is_lease: bool, body: &Bytes) {
-        if is_lease {
+    fn wrote(&self, letter: &Letter) {
+        let (path, body) = (&letter.path, letter.request.body());
+        if letter.is_lease() {
             let lease: Value = serde_json::from_slice(body).unwrap_or_default();
             if let (Some(name), Some(holder)) =
                 (lease["metadata"]["name"].as_str(), lease["spec"]["holderIdentity"].as_str())
@@ -145,9 +190,83 @@ impl Wire {
                 self.world.leads(name, holder);
             }
         } else if !path.contains("/events") && !is_heartbeat(path, body) {
-            self.world.written(format!("{}/{}: {method} {path}", self.process, self.client));
+            self.world.written(format!("{}: {} {path}", letter.who, letter.method));
+        }
+        if let (Some(namespace), Some(name)) = (namespace_of_instances(path), &letter.makes) {
+            self.world.made((namespace.to_owned(), name.clone()), &letter.who);
         }
     }
+}
+
+/// A request that takes its time. If its sender goes meanwhile and it is a write, it may arrive all the same.
+struct OnItsWay {
+    wire: Wire,
+    letter: Option<Letter>,
+    since: Instant,
+    /// Whether it is one that arrives.
+    arrives: bool,
+}
+
+impl OnItsWay {
+    fn new(wire: &Wire, letter: Letter, arrives: bool) -> Self {
+        if letter.is_write() {
+            wire.world.departs(&wire.process);
+        }
+        Self { wire: wire.clone(), letter: Some(letter), since: Instant::now(), arrives }
+    }
+
+    fn arrive(mut self) -> Result<Letter, Lost> {
+        self.end().ok_or(Lost)
+    }
+
+    fn end(&mut self) -> Option<Letter> {
+        let letter = self.letter.take()?;
+        if letter.is_write() {
+            self.wire.world.arrives(&self.wire.process);
+        }
+        self.wire.world.took(&letter.who, self.since);
+        Some(letter)
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        let Some(letter) = self.end().filter(|letter| self.arrives && letter.is_write()) else { return };
+        // When the run is over nobody is left to carry it.
+        let Ok(runtime) = Handle::try_current() else { return };
+        let Some(after) = self.wire.world.outlives() else {
+            return self.wire.world.answered(&letter, "lost with its sender".to_owned());
+        };
+        let (wire, since) = (self.wire.clone(), self.since);
+        runtime.spawn(async move {
+            sleep(after).await;
+            wire.world.took(&letter.who, since);
+            // Nobody waits for the answer.
+            drop(wire.deliver(letter, ", after its sender was gone").await);
+        });
+    }
+}
+
+/// What an object is called.
+fn named(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        name: Option<String>,
+        generate_name: Option<String>,
+    }
+    let Named { metadata } = serde_json::from_slice(body).ok()?;
+    metadata.name.or(metadata.generate_name)
+}
+
+/// The namespace in a path of all its instances.
+fn namespace_of_instances(path: &str) -> Option<&str> {
+    let path = path.split('?').next()?;
+    path.strip_suffix("/virtualmachineinstances")?.rsplit('/').next()
 }
 
 /// A node's handler says that it is there: as a lease, it is never at rest.

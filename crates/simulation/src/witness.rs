@@ -10,8 +10,8 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 
-use crate::Scene;
 use crate::world::World;
+use crate::{About, Progress, Scene};
 
 mod deployments;
 mod virtual_machines;
@@ -115,12 +115,31 @@ impl Witness {
         for (revision, heard) in std::mem::take(heard) {
             let broken = match seen {
                 Seen::Deployments(seen) => seen.look(&heard),
-                Seen::VirtualMachines(seen) => seen.look(&heard),
+                Seen::VirtualMachines(seen) => seen.look(&heard, world),
             };
             if let Some(what) = broken {
-                world.violated(format!("revision {revision}: {what}"));
+                world.violated(Some(about(&heard)), format!("revision {revision}: {what}"));
             }
         }
+    }
+
+    /// What came about so far.
+    pub(crate) fn progress(&self) -> Progress {
+        match &self.shared().seen {
+            Seen::Deployments(seen) => seen.lives.progress(),
+            Seen::VirtualMachines(seen) => seen.lives.progress(),
+        }
+    }
+}
+
+/// Of a pod, whoever controls it: they have the same story, and the pod is named after it.
+fn about(heard: &Heard) -> About {
+    let object = &heard.object;
+    match controller(object).filter(|_| heard.kind == "Pod") {
+        Some(OwnerReference { name, uid, .. }) => {
+            About { namespace: object.namespace().unwrap_or_default(), name, uid }
+        }
+        None => About::of(&object.metadata),
     }
 }
 

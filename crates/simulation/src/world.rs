@@ -9,10 +9,12 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::chance::Chance;
 use crate::log::{Entry, Log};
-use crate::{Scene, Seconds, Violation};
+use crate::travels::Travels;
+use crate::wire::Letter;
+use crate::{About, Scene, Seconds, Violation};
 
 /// A request is on its way for so long at most.
-pub(crate) const LONGEST_DELAY: Duration = Duration::from_secs(30);
+const LONGEST_DELAY: Duration = Duration::from_secs(30);
 /// A process reaches nobody for so long at most.
 pub(crate) const LONGEST_CUT: Duration = Duration::from_secs(40);
 
@@ -33,9 +35,12 @@ struct State {
     cut_off: BTreeMap<String, Instant>,
     /// Who holds which lease.
     leaders: BTreeMap<String, String>,
+    travels: Travels,
+    /// Who made instances, by namespace and name.
+    makers: BTreeMap<(String, String), String>,
     /// When something other than a lease or an event was last written.
     last_write: Option<(Instant, String)>,
-    violation: Option<Violation>,
+    violations: Vec<Violation>,
 }
 
 /// How often what goes wrong, of a thousand requests.
@@ -95,8 +100,10 @@ impl World {
             chance,
             cut_off: BTreeMap::new(),
             leaders: BTreeMap::new(),
+            travels: Travels::new(seed),
+            makers: BTreeMap::new(),
             last_write: None,
-            violation: None,
+            violations: Vec::new(),
         };
         Self { seed, state: Mutex::new(state) }
     }
@@ -121,10 +128,20 @@ impl World {
         self.state().log.0.push(Entry::Note { at, text });
     }
 
-    pub(crate) fn answered(&self, who: &str, method: &str, path: &str, outcome: String) {
+    pub(crate) fn logged(&self, text: String) {
         let at = self.now();
-        let entry =
-            Entry::Request { at, who: who.to_owned(), method: method.to_owned(), path: path.to_owned(), outcome };
+        self.state().log.0.push(Entry::Logged { at, text });
+    }
+
+    pub(crate) fn answered(&self, letter: &Letter, outcome: String) {
+        let entry = Entry::Request {
+            at: self.now(),
+            who: letter.who.clone(),
+            method: letter.method.to_string(),
+            path: letter.path.clone(),
+            makes: letter.makes.clone(),
+            outcome,
+        };
         self.state().log.0.push(entry);
     }
 
@@ -132,15 +149,19 @@ impl World {
         std::mem::take(&mut self.state().log)
     }
 
-    /// Something did not hold; the first time counts.
-    pub(crate) fn violated(&self, what: String) {
+    /// Something did not hold.
+    pub(crate) fn violated(&self, about: Option<About>, what: String) {
         let at = self.now();
         self.note(format!("VIOLATED: {what}"));
-        self.state().violation.get_or_insert(Violation { at, what });
+        self.state().violations.push(Violation { at, what, about });
     }
 
-    pub(crate) fn violation(&self) -> Option<Violation> {
-        self.state().violation.clone()
+    pub(crate) fn is_violated(&self) -> bool {
+        !self.state().violations.is_empty()
+    }
+
+    pub(crate) fn violations(&self) -> Vec<Violation> {
+        self.state().violations.clone()
     }
 
     /// From now on nothing goes wrong any more.
@@ -191,6 +212,10 @@ impl World {
         self.state().cut_off.insert(process.to_owned(), Instant::now() + lasts);
     }
 
+    pub(crate) fn is_reachable(&self, process: &str) -> bool {
+        self.state().cut_off.get(process).is_none_or(|until| *until <= Instant::now())
+    }
+
     pub(crate) async fn reachable(&self, process: &str) {
         loop {
             let until = self.state().cut_off.get(process).copied().filter(|until| *until > Instant::now());
@@ -200,6 +225,46 @@ impl World {
                 Some(until) => sleep_until(until.min(Instant::now() + Duration::from_secs(1))).await,
             }
         }
+    }
+
+    /// A process' write has left.
+    pub(crate) fn departs(&self, process: &str) {
+        self.state().travels.departs(process);
+    }
+
+    /// A process' write has arrived, or never will.
+    pub(crate) fn arrives(&self, process: &str) {
+        self.state().travels.arrives(process);
+    }
+
+    /// Whether a process has a write on its way.
+    pub(crate) fn has_departed(&self, process: &str) -> bool {
+        self.state().travels.has_departed(process)
+    }
+
+    /// A request of somebody was on its way since then.
+    pub(crate) fn took(&self, who: &str, since: Instant) {
+        self.state().travels.took(who, since, Instant::now());
+    }
+
+    /// How long requests of somebody were on their way between two moments.
+    pub(crate) fn on_the_way(&self, who: &str, from: Instant, to: Instant) -> Duration {
+        self.state().travels.between(who, from, to)
+    }
+
+    /// After how long a write arrives whose sender is gone; none, if it never does.
+    pub(crate) fn outlives(&self) -> Option<Duration> {
+        self.state().travels.outlives()
+    }
+
+    /// Somebody has made an instance.
+    pub(crate) fn made(&self, place: (String, String), who: &str) {
+        self.state().makers.insert(place, who.to_owned());
+    }
+
+    /// Who made the last instance of a namespace and a name; the user, if nobody else.
+    pub(crate) fn maker(&self, place: &(String, String)) -> Option<String> {
+        self.state().makers.get(place).cloned()
     }
 
     pub(crate) fn leads(&self, lease: &str, holder: &str) {

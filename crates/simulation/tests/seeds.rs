@@ -1,5 +1,6 @@
 //! Some hundred seeds of deployments and what every cluster has, each twice.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "a test tells what came about")]
 
 mod support;
 

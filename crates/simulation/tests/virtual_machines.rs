@@ -1,9 +1,10 @@
 //! Some dozen seeds of virtual machines, each twice.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "a test tells what came about")]
 
 mod support;
 
-use simulation::{Options, Scene, VirtualMachines};
+use simulation::{Options, Scene, Seconds, VirtualMachines, check};
 
 #[test]
 fn what_must_hold_holds_for_every_seed() {
@@ -17,4 +18,11 @@ fn whoever_takes_pods_away_by_force_breaks_nothing_else() {
         let scene = Scene::VirtualMachines(VirtualMachines { controllers, by_force: true });
         Options { scene, ..Options::virtual_machines(seed) }
     });
+}
+
+/// In this seed the user deletes a pod that the controller has just made, while its watch is silent.
+#[test]
+fn an_instance_whose_pod_came_and_went_unseen_has_another_soon() {
+    let outcome = check(&Options::virtual_machines(5_000_190)).unwrap();
+    assert!(outcome.lasted < Seconds(300_000), "{}", outcome.lasted);
 }

@@ -121,7 +121,7 @@ fn architecture() -> &'static str {
 }
 
 fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>, Status> {
-    let registry = server.registry.load();
+    let registry = server.registry.load_full();
     let (wanted, encoding) = negotiate::discovery(accept)?;
     Ok(match wanted {
         Discovery::Plain if core => written(&discovery::core_versions(&server.address.load()), encoding),
@@ -133,11 +133,17 @@ fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>
             written(&groups, encoding)
         }
         Discovery::Aggregated(form) => {
-            let mut value = discovery::aggregated(&registry, core, form);
-            if let Some(items) = value["items"].as_array_mut().filter(|_| !core) {
-                items.extend(server.delegated.iter().map(discovery_entry));
-            }
-            let mut response = written(&value, encoding);
+            let make = || {
+                let mut value = discovery::aggregated(&registry, core, form);
+                if let Some(items) = value["items"].as_array_mut().filter(|_| !core) {
+                    items.extend(server.delegated.iter().map(discovery_entry));
+                }
+                value
+            };
+            let mut response = match encoding {
+                Encoding::Yaml => written(&make(), encoding),
+                Encoding::Json => Response::new(Body::whole(server.discovery.get(&registry, core, form, make))),
+            };
             let text = format!("{};g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList", encoding.media_type());
             if let Ok(value) = HeaderValue::from_str(&text) {
                 response.headers_mut().insert(header::CONTENT_TYPE, value);

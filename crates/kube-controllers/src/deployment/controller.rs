@@ -145,7 +145,9 @@ impl DeploymentController {
             sets.patch(&target.name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
             log_changed::<ReplicaSet>(&target.name);
         }
-        if let Some(set) = &plan.create {
+        if let Some(set) = &plan.create
+            && self.is_wanted(key, deployment).await?
+        {
             self.create(key, deployment, &sets, set).await?;
         }
         for update in &plan.update {
@@ -165,6 +167,14 @@ impl DeploymentController {
             return Ok(());
         }
         self.write_status(key, deployment, plan.status.as_ref(), plan.revision.as_deref()).await
+    }
+
+    /// Whether the server itself has the deployment. Its sets go with it, and the cache may have heard of that first: a set
+    /// that is made anew then has all its pods once more.
+    async fn is_wanted(&self, key: &Key, deployment: &Deployment) -> Result<bool, kube::Error> {
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
+        let current = api.get_metadata_opt(&key.name).await?.map(|current| current.metadata);
+        Ok(current.is_some_and(|now| now.uid == deployment.metadata.uid && now.deletion_timestamp.is_none()))
     }
 
     async fn create(

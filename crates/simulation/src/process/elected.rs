@@ -7,6 +7,7 @@ use kube_controllers::table::Settings;
 use manager::clients::Clients;
 use manager::context::Started;
 use manager::descriptor::{Descriptor, Selection};
+use manager::fence::Fence;
 use manager::frame::{Leading, Program};
 use manager::gates::Gates;
 use manager::leader::Durations;
@@ -16,6 +17,13 @@ use virt_controller::render::Launcher;
 
 use super::Start;
 use crate::{Scene, wire};
+
+/// As Kubernetes has them, but for the pause between two attempts: most of what a cluster at rest does is to renew leases.
+const DURATIONS: Durations = Durations {
+    lease: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(10),
+    retry: Duration::from_secs(4),
+};
 
 const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], |context, _| {
     Ok(Started::until_stopped(context, Scheduler::new(context, DEFAULT_SCHEDULER).run()))
@@ -49,10 +57,13 @@ fn elected<S: Send + Sync + 'static>(
     settings: S,
 ) -> JoinHandle<()> {
     let now = start.now();
-    let Start { server, world, identity, chance, .. } = start;
+    let Start { options, server, world, identity, chance, .. } = start;
     let clients = Clients::given({
-        let (server, world, identity) = (server.clone(), world.clone(), identity.clone());
-        move |name, fence| wire::client(&server, &world, &identity, name, Some(lease), fence)
+        let (server, world, identity, fenced) = (server.clone(), world.clone(), identity.clone(), options.fenced);
+        move |name, fence| {
+            let fence = if fenced { fence } else { &Fence::default() };
+            wire::client(&server, &world, &identity, name, Some(lease), fence)
+        }
     });
     let world = world.clone();
     let program = Program {
@@ -67,7 +78,7 @@ fn elected<S: Send + Sync + 'static>(
             namespace: "kube-system".to_owned(),
             lease: lease.to_owned(),
             identity: identity.clone(),
-            durations: Durations::default(),
+            durations: DURATIONS,
             migration: None,
         }),
         start_interval: Duration::from_millis(10),

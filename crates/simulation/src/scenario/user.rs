@@ -66,7 +66,7 @@ impl User {
     /// Does what others wait for, again and again, and tells what, if anything was left to do.
     pub(super) async fn tend(&mut self) -> Result<Option<String>, kube::Error> {
         match self {
-            Self::Deployments(_) => Ok(None),
+            Self::Deployments(user) => user.tend().await,
             Self::VirtualMachines(user) => user.tend().await,
         }
     }

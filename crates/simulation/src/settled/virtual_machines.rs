@@ -9,12 +9,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 
-use crate::world::World;
+use super::Wrong;
+use crate::About;
 
 /// Namespace and name.
 type Name = (String, String);
 
-pub(super) async fn check(client: &Client, world: &World) -> Result<(), kube::Error> {
+pub(super) async fn check(client: &Client, wrong: &mut Wrong) -> Result<(), kube::Error> {
     let vms = Api::<VirtualMachine>::all(client.clone()).list(&ListParams::default()).await?;
     let vmis = Api::<VirtualMachineInstance>::all(client.clone()).list(&ListParams::default()).await?;
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?;
@@ -23,10 +24,10 @@ pub(super) async fn check(client: &Client, world: &World) -> Result<(), kube::Er
     for vm in vms.iter().filter(|vm| vm.metadata.deletion_timestamp.is_none()) {
         let (namespace, name) = name(vm);
         for what in wrong_with(vm, vmis.get(&(namespace.clone(), name.clone())).copied()) {
-            world.violated(format!("VM {namespace}/{name} {what} in the end"));
+            wrong.add(Some(About::of(&vm.metadata)), format!("VM {namespace}/{name} {what} in the end"));
         }
     }
-    instances(&vmis, &pods.items, world);
+    instances(&vmis, &pods.items, wrong);
     Ok(())
 }
 
@@ -99,12 +100,13 @@ fn left_open(strategy: &Strategy, status: &VirtualMachineStatus) -> Option<Strin
 }
 
 /// An instance that lives has one pod that lives, and nobody else has one.
-fn instances(vmis: &BTreeMap<Name, &VirtualMachineInstance>, pods: &[Pod], world: &World) {
+fn instances(vmis: &BTreeMap<Name, &VirtualMachineInstance>, pods: &[Pod], wrong: &mut Wrong) {
     let mut live: BTreeMap<String, u32> = BTreeMap::new();
     for pod in pods {
         let owners = pod.owner_references();
         let Some(owner) = owners.iter().find(|owner| owner.kind == "VirtualMachineInstance") else {
-            world.violated(format!("pod {} is nobody's in the end", pod.name_any()));
+            let what = format!("pod {} is nobody's in the end", pod.name_any());
+            wrong.add(Some(About::of(&pod.metadata)), what);
             continue;
         };
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
@@ -113,16 +115,18 @@ fn instances(vmis: &BTreeMap<Name, &VirtualMachineInstance>, pods: &[Pod], world
         }
     }
     for ((namespace, name), vmi) in vmis {
-        let phase = vmi.phase();
+        let (phase, about) = (vmi.phase(), About::of(&vmi.metadata));
         if !vmi.is_running() && !vmi.is_final() {
-            world.violated(format!("VMI {namespace}/{name} is {phase} in the end"));
+            wrong.add(Some(about.clone()), format!("VMI {namespace}/{name} is {phase} in the end"));
         }
         let has = live.remove(&vmi.uid().unwrap_or_default()).unwrap_or(0);
         if has != u32::from(vmi.is_running()) {
-            world.violated(format!("VMI {namespace}/{name} is {phase} and has {has} live pods in the end"));
+            let what = format!("VMI {namespace}/{name} is {phase} and has {has} live pods in the end");
+            wrong.add(Some(about), what);
         }
     }
     for uid in live.keys() {
-        world.violated(format!("a pod lives in the end, and its instance {uid} is gone"));
+        let about = About { uid: uid.clone(), ..About::default() };
+        wrong.add(Some(about), format!("a pod lives in the end, and its instance {uid} is gone"));
     }
 }

@@ -7,11 +7,13 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 
 use super::{HOLD, Heard, controller};
+use crate::progress::Lives;
 
 /// What is known so far.
 #[derive(Default)]
 pub(super) struct Seen {
     pods: BTreeMap<String, Pod>,
+    pub(super) lives: Lives,
     /// The most pods that a replica set or a deployment ever asked for, by UID.
     most: BTreeMap<String, i64>,
     /// Which deployment a replica set belongs to.
@@ -94,6 +96,7 @@ impl Seen {
         let phase = object.data["status"]["phase"].as_str().unwrap_or("Pending");
         let active =
             !deleted && object.metadata.deletion_timestamp.is_none() && !matches!(phase, "Failed" | "Succeeded");
+        self.lives.see(&uid, phase == "Running", deleted || matches!(phase, "Failed" | "Succeeded"));
         let before = self.pods.insert(uid, Pod { set: set.clone(), active });
         if before.is_some() || !active {
             return None;

@@ -10,17 +10,18 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{Heard, controller};
-use crate::world::{LONGEST_CUT, LONGEST_DELAY};
+use crate::progress::Lives;
+use crate::world::World;
 
-/// Between the last look at a VM and the instance that comes of it: the look itself, the revision of the start, and the
-/// instance, each for as long as a request can be on its way. Whoever reaches nobody meanwhile loses its lease and sends no
-/// further request, so that happens once.
-const CHAIN: Duration = Duration::from_secs(3 * LONGEST_DELAY.as_secs() + LONGEST_CUT.as_secs());
+/// Between the last look at a VM and the instance that comes of it, besides the time that requests are on their way:
+/// whoever starts a VM has just looked at it.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// What is known so far, by UID.
 pub(super) struct Seen {
     /// Whether nobody takes pods away whose guests may still run.
     one_writer: bool,
+    pub(super) lives: Lives,
     vms: BTreeMap<String, Vm>,
     /// Those that are there.
     vmis: BTreeMap<String, Vmi>,
@@ -65,6 +66,7 @@ impl Seen {
     pub(super) fn new(by_force: bool) -> Self {
         Self {
             one_writer: !by_force,
+            lives: Lives::default(),
             vms: BTreeMap::new(),
             vmis: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -79,7 +81,7 @@ impl Seen {
         self.released.insert(uid);
     }
 
-    pub(super) fn look(&mut self, heard: &Heard) -> Option<String> {
+    pub(super) fn look(&mut self, heard: &Heard, world: &World) -> Option<String> {
         let Heard { at, deleted, kind, object } = heard;
         match *kind {
             "Pod" => self.pod(object, *deleted),
@@ -88,7 +90,7 @@ impl Seen {
                 None
             }
             "VirtualMachine" => self.vm(object, *deleted, *at),
-            _ => self.vmi(object, *deleted, *at),
+            _ => self.vmi(object, *deleted, *at, world),
         }
     }
 
@@ -113,15 +115,19 @@ impl Seen {
         (dropped && left()).then(|| format!("VM {} lost its finalizer while its instance is there", object.name_any()))
     }
 
-    fn vmi(&mut self, object: &DynamicObject, deleted: bool, at: Instant) -> Option<String> {
+    fn vmi(&mut self, object: &DynamicObject, deleted: bool, at: Instant, world: &World) -> Option<String> {
         let (uid, name) = (object.uid()?, object.name_any());
         let owner = controller(object).filter(|owner| owner.kind == "VirtualMachine").map(|owner| owner.uid);
         let phase = object.data["status"]["phase"].as_str().unwrap_or_default().to_owned();
         let held = has(object, finalizer::VMI);
+        self.lives.see(&uid, phase == "Running", deleted || is_final(&phase));
         let vmi = Vmi { owner, phase, held, marked: object.metadata.deletion_timestamp.is_some() };
         let is_users = self.released.contains(&uid) || self.ending.contains(&object.namespace().unwrap_or_default());
         let broken = match self.vmis.get(&uid) {
-            None => self.unasked(&vmi, at).map(|why| format!("VMI {name} was made {why}")),
+            None => {
+                let place = (object.namespace().unwrap_or_default(), name.clone());
+                self.unasked(&vmi, &place, at, world).map(|why| format!("VMI {name} was made {why}"))
+            }
             Some(before) if vmi.marked && !before.marked && before.owner.is_none() && !is_users => {
                 Some(format!("VMI {name} was deleted, and belongs to no VM"))
             }
@@ -135,11 +141,17 @@ impl Seen {
         broken
     }
 
-    /// Nothing is started for a VM that asked for nothing.
-    fn unasked(&self, vmi: &Vmi, at: Instant) -> Option<String> {
+    /// Nothing is started for a VM that asked for nothing, but for what was on its way when it last did.
+    fn unasked(&self, vmi: &Vmi, place: &(String, String), at: Instant, world: &World) -> Option<String> {
         let since = self.vms.get(vmi.owner.as_ref()?)?.off_since?;
         let ago = at.saturating_duration_since(since);
-        (ago > CHAIN).then(|| format!("for a VM that has asked for none for {} s", ago.as_secs()))
+        let on_the_way = world.maker(place).map_or(Duration::ZERO, |maker| world.on_the_way(&maker, since, at));
+        (ago > on_the_way + AT_ONCE).then(|| {
+            let (ago, on_the_way) = (ago.as_secs(), on_the_way.as_secs());
+            format!(
+                "for a VM that has asked for none for {ago} s, of which requests were on their way for {on_the_way} s"
+            )
+        })
     }
 
     fn step(&self, uid: &str, before: &Vmi, now: &Vmi, deleted: bool) -> Option<String> {

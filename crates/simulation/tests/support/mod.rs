@@ -4,20 +4,22 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use simulation::{Options, check};
+use simulation::{Options, Progress, check};
 
-/// Runs each seed twice; panics with the report of the first that fails.
+/// Runs each seed twice and tells what came about; panics with the report of the first that fails.
 pub(crate) fn check_seeds(usual: usize, options: impl Fn(u64) -> Options + Sync) {
     let seeds = testkit::soak::seeds("ORLOP_SIM_SEED", usual);
     let (next, failed) = (AtomicU64::new(seeds.start), Mutex::new(None));
+    let all = Mutex::new(Progress::default());
     let work = || {
         while failed.lock().unwrap().is_none() {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 return;
             }
-            if let Err(report) = check(&options(seed)) {
-                failed.lock().unwrap().get_or_insert(report);
+            match check(&options(seed)) {
+                Ok(outcome) => *all.lock().unwrap() += outcome.progress,
+                Err(report) => *failed.lock().unwrap() = Some(report),
             }
         }
     };
@@ -29,4 +31,5 @@ pub(crate) fn check_seeds(usual: usize, options: impl Fn(u64) -> Options + Sync)
     if let Some(report) = failed.into_inner().unwrap() {
         panic!("{report}");
     }
+    println!("{} seeds: {}", seeds.end - seeds.start, all.into_inner().unwrap());
 }

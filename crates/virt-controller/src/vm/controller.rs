@@ -253,7 +253,9 @@ impl VmController {
         for Target { name, uid } in &forget {
             delete(&api, name, Some(uid), None).await?;
         }
-        Ok(recheck_after.map_or(Next::Wait, Next::After))
+        // What was asked for may come and go unseen, and then nobody else brings the VM here again.
+        let expects = self.memory().expectations.remaining(key, Instant::now());
+        Ok(recheck_after.into_iter().chain(expects).min().map_or(Next::Wait, Next::After))
     }
 
     async fn change(&self, key: &Key, patch: &Value) -> Result<(), kube::Error> {

@@ -4,6 +4,7 @@ mod acting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use api::data_volume::DataVolume;
 use api::names::label;
@@ -34,6 +35,9 @@ pub const NAME: &str = "vmi-controller";
 /// The first Kubernetes whose nodes mount images as volumes without being told to.
 const IMAGE_VOLUMES_SINCE: (u32, u32) = (1, 35);
 
+/// A watch is seldom silent for longer than this.
+const ASK_AFTER: Duration = Duration::from_secs(20);
+
 /// The controller. Clones share it.
 #[derive(Clone)]
 pub struct VmiController {
@@ -59,6 +63,8 @@ pub struct VmiController {
 #[derive(Default)]
 struct Memory {
     expectations: Expectations<Key>,
+    /// When what is expected was asked for.
+    asked_for: BTreeMap<Key, Instant>,
     writes: OwnWrites<Key>,
     failures: BTreeMap<Key, String>,
 }
@@ -132,6 +138,7 @@ impl VmiController {
             if uid(&change.old) != uid(&change.new) {
                 let mut memory = self.memory();
                 memory.expectations.forget(&change.key);
+                memory.asked_for.remove(&change.key);
                 memory.failures.remove(&change.key);
                 if change.new.is_none() {
                     memory.writes.forget(&change.key);
@@ -216,9 +223,9 @@ impl VmiController {
             if memory.writes.is_behind(key, vmi.metadata.resource_version.as_deref()) {
                 return Ok(Next::Wait);
             }
-            if let Some(left) = memory.expectations.remaining(key, Instant::now()) {
-                return Ok(Next::After(left));
-            }
+        }
+        if let Some(left) = self.waits(key, &vmi).await? {
+            return Ok(Next::After(left));
         }
         if vmi.spec.volumes.iter().flatten().any(|volume| volume.data_volume.is_some()) {
             self.data_volumes.known().await;
@@ -230,6 +237,22 @@ impl VmiController {
             plan = self.decide(key, &vmi, &asked, true).await?;
         }
         self.act(key, &vmi, plan).await
+    }
+
+    /// How long to wait for the cache to show what was asked for; none if there is nothing to wait for. A pod that came and
+    /// went while the watch was silent is no news to anybody: after a while the server itself is asked.
+    async fn waits(&self, key: &Key, vmi: &VirtualMachineInstance) -> Result<Option<Duration>, kube::Error> {
+        let Some(left) = self.memory().expectations.remaining(key, Instant::now()) else { return Ok(None) };
+        let young =
+            self.memory().asked_for.get(key).map_or(Duration::ZERO, |at| ASK_AFTER.saturating_sub(at.elapsed()));
+        if !young.is_zero() {
+            return Ok(Some(left.min(young)));
+        }
+        if !ask(&self.client, vmi).await?.is_empty() {
+            return Ok(Some(left.min(ASK_AFTER)));
+        }
+        self.memory().expectations.forget(key);
+        Ok(None)
     }
 
     async fn decide(

@@ -84,6 +84,22 @@ impl User {
         super::uncordon(&self.client).await
     }
 
+    /// What others wait for: something that runs.
+    pub(super) async fn tend(&mut self) -> Result<Option<String>, kube::Error> {
+        if self.witness.progress().ran > 0 {
+            return Ok(None);
+        }
+        let (namespace, name) = ("blue", "certain");
+        super::make_namespace(&self.client, namespace).await?;
+        let labels = json!({ "app": name });
+        let template = json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "c", "image": "image:0" }] } });
+        let spec = json!({ "replicas": 1, "selector": { "matchLabels": labels }, "template": template });
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), namespace);
+        let deployment = read(json!({ "metadata": { "name": name }, "spec": spec }))?;
+        let made = tolerate(api.create(&PostParams::default(), &deployment).await)?;
+        Ok(made.map(|_| format!("create deployment {namespace}/{name}, which runs")))
+    }
+
     async fn create_deployment(&mut self, namespace: &str, name: &str) -> Result<String, kube::Error> {
         let limits = [json!(0), json!(1), json!(2), json!("25%"), json!("50%")];
         let surge = self.chance.one_of(&limits).cloned().unwrap_or_default();

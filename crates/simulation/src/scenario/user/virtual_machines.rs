@@ -102,6 +102,9 @@ impl User {
     /// What others wait for: volumes, and the end of pauses.
     pub(super) async fn tend(&mut self) -> Result<Option<String>, kube::Error> {
         let mut done = Vec::new();
+        if self.witness.progress().ran == 0 {
+            done.extend(self.make_one_that_runs().await?);
+        }
         for namespace in NAMESPACES {
             done.extend(self.resume_all(namespace).await?);
             if self.with_volumes {

@@ -14,7 +14,7 @@ use manager::writing::{delete, delete_as_seen, is_namespace_terminating, log_cre
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::VmiController;
+use super::{ASK_AFTER, Memory, VmiController};
 use crate::vmi::{Deletion, Plan, Target};
 
 impl VmiController {
@@ -37,7 +37,9 @@ impl VmiController {
         if let Some((target, condition)) = &gate {
             tell_gate(&pods, target, condition).await?;
         }
-        Ok(Next::Wait)
+        // What was asked for may come and go unseen, and then nobody else brings the instance here again.
+        let expects = self.memory().expectations.remaining(key, Instant::now());
+        Ok(expects.map_or(Next::Wait, |left| Next::After(left.min(ASK_AFTER))))
     }
 
     async fn write(&self, key: &Key, change: &Value) -> Result<(), kube::Error> {
@@ -63,7 +65,7 @@ impl VmiController {
         api: &Api<Pod>,
         pod: &Pod,
     ) -> Result<(), kube::Error> {
-        self.memory().expectations.expect(key.clone(), 1, [], Instant::now());
+        self.memory().expect(key, 1, None);
         let made = match api.create(&PostParams::default(), pod).await {
             Ok(made) => {
                 log_created(&made);
@@ -107,7 +109,7 @@ impl VmiController {
         api: &Api<Pod>,
         Deletion { target: Target { name, uid }, grace, version }: &Deletion,
     ) -> Result<(), kube::Error> {
-        self.memory().expectations.expect(key.clone(), 0, [uid.clone()], Instant::now());
+        self.memory().expect(key, 0, Some(uid));
         let done = match version {
             Some(version) => delete_as_seen(api, name, uid, version).await,
             None => delete(api, name, Some(uid), *grace).await,
@@ -129,6 +131,15 @@ impl VmiController {
             }
         }
         done
+    }
+}
+
+impl Memory {
+    /// Notes what is asked for now.
+    fn expect(&mut self, key: &Key, creations: usize, deletion: Option<&String>) {
+        let now = Instant::now();
+        self.expectations.expect(key.clone(), creations, deletion.cloned(), now);
+        self.asked_for.insert(key.clone(), now);
     }
 }
 

@@ -31,6 +31,18 @@ impl User {
         Ok(format!("create VM {namespace}/{name} {strategy} {fate}: {}", told(&made)))
     }
 
+    /// Where nothing has run yet: a VM that nothing keeps from running, and that nobody changes any more.
+    pub(super) async fn make_one_that_runs(&self) -> Result<Option<String>, kube::Error> {
+        let (namespace, name) = ("blue", "certain");
+        super::super::make_namespace(&self.client, namespace).await?;
+        let disk = json!({ "name": "disk", "containerDisk": { "image": "registry/disk:1" } });
+        let guest = json!({ "domain": { "devices": {}, "memory": { "guest": "64Mi" } }, "volumes": [disk] });
+        let spec = json!({ "runStrategy": "Always", "template": { "spec": guest } });
+        let vm = json!({ "apiVersion": API, "kind": "VirtualMachine", "metadata": { "name": name }, "spec": spec });
+        let made = tolerate(self.vms(namespace).create(&PostParams::default(), &read(vm)?).await)?;
+        Ok(made.map(|_| format!("create VM {namespace}/{name}, which runs")))
+    }
+
     pub(super) async fn change_strategy(&mut self, namespace: &str, name: &str) -> Result<String, kube::Error> {
         let patch = json!({ "spec": self.strategy() });
         self.change_vm(namespace, name, &patch).await
