@@ -66,7 +66,7 @@ fn main() -> anyhow::Result<()> {
         let options = scene.options(seed);
         // A run that fails is repeated by the check, which tells how.
         let outcome = match run(&options) {
-            Ok(outcome) if outcome.violation.is_none() && !twice => Ok(outcome),
+            Ok(outcome) if outcome.violations.is_empty() && !twice => Ok(outcome),
             _ => check(&options),
         };
         match outcome {

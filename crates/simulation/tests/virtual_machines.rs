@@ -1,4 +1,4 @@
-//! Some dozen seeds of virtual machines, each twice.
+//! Seeds of virtual machines, each twice.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "a test tells what came about")]
 
@@ -8,12 +8,12 @@ use simulation::{Options, Scene, Seconds, VirtualMachines, check};
 
 #[test]
 fn what_must_hold_holds_for_every_seed() {
-    support::check_seeds(24, Options::virtual_machines);
+    support::check_seeds(10, Options::virtual_machines);
 }
 
 #[test]
 fn whoever_takes_pods_away_by_force_breaks_nothing_else() {
-    support::check_seeds(6, |seed| {
+    support::check_seeds(4, |seed| {
         let controllers = virt_controller::table::DESCRIPTORS;
         let scene = Scene::VirtualMachines(VirtualMachines { controllers, by_force: true });
         Options { scene, ..Options::virtual_machines(seed) }

@@ -9,6 +9,7 @@
 
 mod connection;
 mod socket;
+mod words;
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,5 +1,6 @@
 //! Which events are written, and which of them are one. Pure: the time is passed in.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +13,7 @@ const REFILL: SignedDuration = SignedDuration::from_mins(5);
 /// Texts of one reason within this time: the last of so many, and all that follow, are told as one.
 const MOST_TEXTS: usize = 10;
 const WINDOW: SignedDuration = SignedDuration::from_mins(10);
-/// What is remembered; the oldest goes first.
+/// What is remembered of each kind; the oldest goes first.
 const MOST_REMEMBERED: usize = 4096;
 const COMBINED: &str = "(combined from similar events): ";
 
@@ -65,6 +66,7 @@ impl Correlator {
             return None;
         }
         let subject: Subject = (object, happened.kind, happened.reason.clone());
+        make_room(&mut self.texts, &subject, |texts| texts.last().map_or(Timestamp::MIN, |(_, at)| *at));
         let texts = self.texts.entry(subject.clone()).or_default();
         texts.retain(|(text, at)| now.duration_since(*at) <= WINDOW && *text != happened.message);
         texts.push((happened.message.clone(), now));
@@ -74,7 +76,6 @@ impl Correlator {
             happened.message = format!("{COMBINED}{}", happened.message);
         }
         let identity = (subject, text);
-        self.bound();
         if let Some(known) = self.written.get_mut(&identity) {
             known.count = known.count.saturating_add(1);
             known.last = now;
@@ -83,6 +84,7 @@ impl Correlator {
         // As Kubernetes names events: the object, and the time in hexadecimal.
         let object = happened.about.name.as_deref().unwrap_or_default();
         let name = format!("{object}.{:x}", now.as_nanosecond().saturating_add(self.written.len() as i128));
+        make_room(&mut self.written, &identity, |known| known.last);
         self.written.insert(identity, Known { name: name.clone(), count: 1, last: now });
         Some(Written::New { name, happened })
     }
@@ -94,6 +96,7 @@ impl Correlator {
     }
 
     fn has_token(&mut self, object: &str, now: Timestamp) -> bool {
+        make_room(&mut self.buckets, object, |(_, at)| *at);
         let (tokens, at) = self.buckets.entry(object.to_owned()).or_insert((BURST, now));
         let gained = now.duration_since(*at).as_secs_f64() / REFILL.as_secs_f64();
         (*tokens, *at) = ((*tokens + gained).min(BURST), now);
@@ -103,16 +106,19 @@ impl Correlator {
         }
         has
     }
+}
 
-    fn bound(&mut self) {
-        while self.written.len() >= MOST_REMEMBERED {
-            let oldest = self.written.iter().min_by_key(|(_, known)| known.last).map(|(identity, _)| identity.clone());
-            if let Some(oldest) = oldest {
-                self.written.remove(&oldest);
-                self.texts.remove(&oldest.0);
-                self.buckets.remove(&oldest.0.0);
-            }
-        }
+/// Lets the oldest go where one comes that is not known yet.
+fn make_room<Q: Ord + ?Sized, K: Ord + Clone + Borrow<Q>, V>(
+    known: &mut BTreeMap<K, V>,
+    coming: &Q,
+    last: impl Fn(&V) -> Timestamp,
+) {
+    if known.len() < MOST_REMEMBERED || known.contains_key(coming) {
+        return;
+    }
+    if let Some(oldest) = known.iter().min_by_key(|(_, value)| last(value)).map(|(key, _)| key.clone()) {
+        known.remove(oldest.borrow());
     }
 }
 
@@ -159,6 +165,25 @@ mod tests {
         let first = correlator.take(happened("x"), now).unwrap();
         correlator.forget(&first);
         assert!(matches!(correlator.take(happened("x"), now), Some(Written::New { .. })));
+    }
+
+    #[test]
+    fn no_more_is_remembered_than_there_is_room_for() {
+        let mut correlator = Correlator::default();
+        for index in 0..MOST_REMEMBERED + 100 {
+            let mut one = happened("x");
+            one.about.name = Some(index.to_string());
+            let now = Timestamp::from_second(i64::try_from(index).unwrap()).unwrap();
+            let written = correlator.take(one, now).unwrap();
+            // Whether it could be written or not.
+            if index % 2 == 0 {
+                correlator.forget(&written);
+            }
+        }
+        let Correlator { written, texts, buckets } = &correlator;
+        assert!(written.len() <= MOST_REMEMBERED);
+        assert_eq!((texts.len(), buckets.len()), (MOST_REMEMBERED, MOST_REMEMBERED));
+        assert!(!buckets.contains_key("test////0"), "the oldest went");
     }
 
     #[test]

@@ -161,7 +161,7 @@ async fn ask_guest(entry: &Entry, mut client: LauncherClient<Channel>) -> Sessio
         let mut next = interval_at(tokio::time::Instant::now() + ASK_SOON, ASK);
         while has_agent(&views.borrow()) {
             if let Ok(Ok(answer)) = timeout(ANSWER, client.get_guest_info(Empty {})).await {
-                let guest = Some(answer.into_inner());
+                let guest = Some(super::words::bounded(answer.into_inner()));
                 let news = entry.view.send_if_modified(|view| {
                     let news = view.guest != guest;
                     view.guest.clone_from(&guest);
