@@ -36,7 +36,7 @@ impl Machine {
         let folder = tempfile::Builder::new().prefix("orlop-bench-").tempdir()?;
         let log = folder.path().join("log");
         let mut command = orlop(&folder, &["up", "--listen", "127.0.0.1:0", "--node-name", NODE])?;
-        command.args(NETWORK).args(flags);
+        command.args(NETWORK).args(flags).env("ORLOP_IMAGE_FOLDER", e2e::guest::folder()?);
         let start = Instant::now();
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?).spawn();
         // From here on there may be something to stop.

@@ -27,6 +27,7 @@ mod node;
 pub mod parts;
 mod pod;
 mod probes;
+mod pulls;
 mod real;
 mod record;
 mod segment;
@@ -49,7 +50,7 @@ use manager::queue::Queue;
 use manager::worker::{About, ObjectName, work};
 use manager::writing::OwnWrites;
 use storage::pull::Registries;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::sleep;
 
 use crate::runtime::spec::{ContainerState, PodState};
@@ -58,13 +59,12 @@ use devices::Devices;
 use machine::Users;
 use parts::{Failure, ImageStore, PodNetwork, PodRuntime};
 use pod::Entry;
+use pulls::Pulls;
 
 pub use machine::MachineImage;
 
 /// Pods that are worked on at the same time. What takes long, such as a pull, is not waited for by a worker.
 const WORKERS: usize = 32;
-/// Images that are pulled at the same time: more only share the same line.
-const PULLS: usize = 3;
 /// Between two attempts of what the agent cannot do without.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -162,7 +162,7 @@ struct Shared {
     machine: node::Machine,
     users: Users,
     devices: Devices,
-    pulls: Arc<Semaphore>,
+    pulls: Pulls,
     entries: Mutex<BTreeMap<Which, Arc<AsyncMutex<Entry>>>>,
     writes: Mutex<OwnWrites<Which>>,
 }
@@ -192,7 +192,7 @@ impl Agent {
             machine: node::Machine::read(&settings.root, settings.reserved_memory),
             users: Users::new(settings.machine.users.clone(), taken),
             devices: Devices::new(&settings.root),
-            pulls: Arc::new(Semaphore::new(PULLS)),
+            pulls: Pulls::default(),
             entries: Mutex::default(),
             writes: Mutex::default(),
             settings,

@@ -13,6 +13,7 @@ pub(crate) mod places;
 pub(crate) mod preflight;
 mod program;
 pub(crate) mod report;
+mod unheeded;
 mod unit;
 mod vhost;
 
@@ -175,6 +176,7 @@ async fn start_server(data: &Path, audit: &Audit) -> anyhow::Result<ApiServer> {
     let builder = ApiServer::builder(Place::Folder(data.to_owned()))
         .admission(admission)
         .admission(only)
+        .admission(unheeded::Unheeded)
         .admission(accounts)
         .logs(logs.clone());
     let server = audit.of(builder).start().await.context("open the store")?;

@@ -114,7 +114,9 @@ impl ImagesError {
                 PullError::Registry { source: RegistryError::NotFound { .. }, .. } | PullError::LayoutTag { .. } => {
                     Failure::Missing
                 }
-                PullError::Registry { source: RegistryError::Denied { .. }, .. } => Failure::Unauthorized,
+                PullError::Registry { source: RegistryError::Denied { .. }, .. } | PullError::Folder(_) => {
+                    Failure::Unauthorized
+                }
                 PullError::Registry { .. } => Failure::Unreachable,
                 PullError::Layout { source, .. } if source.kind() == io::ErrorKind::NotFound => Failure::Missing,
                 PullError::Unpack { source: UnpackError::Write(_), .. }

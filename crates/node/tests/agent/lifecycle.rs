@@ -135,6 +135,25 @@ async fn images_that_cannot_be_had_are_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_image_that_is_here_waits_for_no_registry() {
+    let bench = Bench::new().await;
+    let spec = json!({ "containers": [{ "name": "c", "image": "image:1" }] });
+    *bench.machine.0.pull.lock().unwrap() = Duration::from_secs(36_000);
+    for name in ["a", "b", "c"] {
+        bench.create(name, spec.clone()).await;
+        bench.until(name, |pod| waiting(pod, "c") == "ContainerCreating").await;
+    }
+    sleep(Duration::from_secs(60)).await;
+    // From here on images are here already.
+    *bench.machine.0.pull.lock().unwrap() = Duration::ZERO;
+    bench.create("d", spec).await;
+    bench.until("d", is_ready).await;
+    for name in ["a", "b", "c"] {
+        bench.until(name, |pod| waiting(pod, "c") == "ContainerCreating").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_container_waits_for_the_image_of_its_volume() {
     let bench = Bench::new().await;
     bench.machine.0.absent.lock().unwrap().insert("library/disk".to_owned());

@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// A registry that is spoken to without TLS: HOST or HOST:PORT.
     #[arg(long = "insecure-registry", value_name = "HOST", env = "ORLOP_INSECURE_REGISTRY", value_delimiter = ',')]
     insecure_registries: Vec<String>,
+    /// A folder of this machine that images may come from, as `image: oci:FOLDER:TAG`: whoever may create VMs may read them.
+    #[arg(long = "image-folder", value_name = "FOLDER", env = "ORLOP_IMAGE_FOLDER", value_delimiter = ',')]
+    image_folders: Vec<PathBuf>,
     /// What pods and guests are told about name servers.
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf", env = "ORLOP_RESOLV_CONF")]
     resolv_conf: PathBuf,
@@ -130,7 +133,7 @@ pub(crate) struct Found {
 impl Arguments {
     /// Tries what is there.
     pub(super) async fn find(self, data: &Path) -> anyhow::Result<Found> {
-        let Self { node_name, qemu, accelerator, insecure_registries, resolv_conf, network } = self;
+        let Self { node_name, qemu, accelerator, insecure_registries, image_folders, resolv_conf, network } = self;
         let Some(qemu) = hypervisor::programs::qemu(&qemu) else { bail!("{} is not there", qemu.display()) };
         let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
         for folder in [places::shims(data), places::kubelet(data), places::handler(data)] {
@@ -147,6 +150,8 @@ impl Arguments {
         let probed = async { accelerator::find(accelerator, &probe).await.context("find out what runs guests here") };
         let (finding, runtime, ()) = tokio::try_join!(probed, runtime(data), prepared)?;
         vhost::load();
+        let mut registries = workbench::registries(&insecure_registries)?;
+        registries.set_folders(image_folders);
         Ok(Found {
             name: node_name.unwrap_or_else(host),
             data: data.to_owned(),
@@ -157,7 +162,7 @@ impl Arguments {
             runtime,
             network,
             images: Images::open(&places::images(data), Limits::default()).context("open the images")?,
-            registries: workbench::registries(&insecure_registries)?,
+            registries,
             resolv_conf,
             lacks_ipv6,
         })

@@ -99,6 +99,10 @@ impl Machine {
             .arg(self.data())
             .args(["--bridge", BRIDGE, "--pod-cidr", "10.199.0.0/24"])
             .env("ORLOP_LISTEN", "127.0.0.1:0")
+            .env(
+                "ORLOP_IMAGE_FOLDER",
+                format!("{},{}", e2e::guest::folder()?.display(), std::env::temp_dir().display()),
+            )
             .args(["--pod-cidr6", "fd99::/64", "--node-name", "here"])
             .args(&self.flags)
             .stdin(Stdio::null())

@@ -306,6 +306,7 @@ fn waiting_ends_with_the_reason() -> Result<()> {
     firmware["kernelBoot"]["container"]["image"] = "oci:/nowhere:demo".into();
     let output = apply(missing)?;
     let why = text(&output.stderr);
-    ensure!(!output.status.success() && why.contains("/nowhere") && why.contains("-> check the image's name"), "{why}");
+    ensure!(!output.status.success() && why.contains("-> check the image's name"), "{why}");
+    ensure!(why.contains("oci:/nowhere:demo is in no folder that images may come from"), "{why}");
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use rustls::pki_types::CertificateDer;
@@ -23,6 +24,8 @@ pub struct Registries {
     mirrors: BTreeMap<String, Vec<String>>,
     insecure: BTreeSet<String>,
     roots: Vec<CertificateDer<'static>>,
+    /// Where folders with images may be; anywhere if nobody said.
+    folders: Option<Vec<PathBuf>>,
 }
 
 /// Who asks.
@@ -96,6 +99,19 @@ impl Registries {
         }
         self.mirrors.insert(host.to_owned(), mirrors);
         Ok(())
+    }
+
+    /// Lets images that are folders of this machine come from these, and from nowhere else: whoever reads them is root, and
+    /// whoever names them may not be.
+    pub fn set_folders(&mut self, folders: Vec<PathBuf>) {
+        self.folders = Some(folders);
+    }
+
+    /// Whether an image may be this folder, wherever links lead.
+    pub(super) fn may_be(&self, folder: &Path) -> bool {
+        let Some(allowed) = &self.folders else { return true };
+        let real = |path: &Path| std::fs::canonicalize(path).ok();
+        real(folder).is_some_and(|folder| allowed.iter().filter_map(|one| real(one)).any(|one| folder.starts_with(one)))
     }
 
     /// Lets a host be asked by plain HTTP, and only so.

@@ -68,6 +68,12 @@ pub enum RegistryError {
         /// What it answered.
         status: StatusCode,
     },
+    /// It sends so little that the image would never be complete.
+    #[error("{host} sends less than a kilobyte a second")]
+    Slow {
+        /// Who.
+        host: String,
+    },
     /// Its answer makes no sense.
     #[error("{host} answers with {problem}")]
     Answer {
@@ -88,7 +94,7 @@ impl RegistryError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Http { .. } => true,
+            Self::Http { .. } | Self::Slow { .. } => true,
             Self::Status { status, .. } => {
                 status.is_server_error()
                     || matches!(*status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
@@ -188,7 +194,7 @@ pub(super) async fn blob(sessions: &[Session], reference: &Reference, digest: Di
     let mut attempts = Attempts::new(reference);
     for session in sessions {
         match session.get(&format!("blobs/{digest}"), None).await {
-            Ok(response) => return Ok(Blob::Response { response, host: session.host.clone() }),
+            Ok(response) => return Ok(Blob::response(response, &session.host)),
             Err(error) => attempts.failed(error),
         }
     }

@@ -5,9 +5,11 @@ use std::io::{self, Read};
 use bytes::Bytes;
 use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::digest::Hasher;
 use super::manifest::{Descriptor, MAX_MANIFEST};
+use super::pace::Pace;
 use super::registry::RegistryError;
 use super::{PullError, UnpackError};
 use crate::image::Reference;
@@ -19,17 +21,28 @@ const PIECE: usize = 128 << 10;
 
 /// A blob that is being read.
 pub(super) enum Blob {
-    Response { response: reqwest::Response, host: String },
+    Response { response: reqwest::Response, host: String, pace: Pace },
     File { file: tokio::fs::File, path: std::path::PathBuf },
 }
 
 impl Blob {
+    pub(super) fn response(response: reqwest::Response, host: &str) -> Self {
+        Self::Response { response, host: host.to_owned(), pace: Pace::default() }
+    }
+
     async fn next(&mut self, image: &Reference) -> Result<Option<Bytes>, PullError> {
         match self {
-            Self::Response { response, host } => response.chunk().await.map_err(|source| {
-                let source = RegistryError::http(host, source);
-                PullError::Registry { image: image.to_string(), source }
-            }),
+            Self::Response { response, host, pace } => {
+                let failed = |source| PullError::Registry { image: image.to_string(), source };
+                let asked = Instant::now();
+                let piece = response.chunk().await.map_err(|source| failed(RegistryError::http(host, source)))?;
+                let bytes = piece.as_ref().map_or(0, Bytes::len) as u64;
+                // The end of it is no piece that came too late.
+                if piece.is_some() && !pace.keeps_up(asked.elapsed(), bytes) {
+                    return Err(failed(RegistryError::Slow { host: host.clone() }));
+                }
+                Ok(piece)
+            }
             Self::File { file, path } => {
                 let mut piece = vec![0; PIECE];
                 let read = file.read(&mut piece).await;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use storage::pull::{Digest, Limits, PullError, UnpackError, Wanted};
+use storage::image::Reference;
+use storage::pull::{Digest, Limits, PullError, Registries, UnpackError, Wanted, open};
 use storage::qcow2::{self, Format};
 use tar::EntryType;
 
@@ -198,4 +199,25 @@ async fn a_layout_without_its_files_says_which() {
     assert!(chain(&disk(&layout).await.unwrap_err()).contains("too long for a manifest"));
     std::fs::remove_file(layout.path().join("index.json")).unwrap();
     assert!(chain(&disk(&layout).await.unwrap_err()).contains("index.json"));
+}
+
+#[tokio::test]
+async fn an_image_comes_from_no_folder_but_those_that_are_allowed() {
+    let (layout, others) = (Layout::of(vec![good()]), tempfile::tempdir().unwrap());
+    let mut registries = Registries::default();
+    let opened = async |reference: &Reference, registries: &Registries| open(reference, registries).await.map(drop);
+    opened(&layout.reference(), &registries).await.unwrap();
+    for folders in [vec![], vec![others.path().to_owned()], vec!["/nowhere".into()]] {
+        registries.set_folders(folders);
+        let refused = opened(&layout.reference(), &registries).await.unwrap_err();
+        assert!(matches!(refused, PullError::Folder(_)), "{}", chain(&refused));
+    }
+    // A link in a folder that is allowed leads to one that is not.
+    registries.set_folders(vec![others.path().to_owned()]);
+    let link = others.path().join("link");
+    std::os::unix::fs::symlink(layout.path(), &link).unwrap();
+    let linked = format!("oci:{}", link.display()).parse().unwrap();
+    assert!(matches!(opened(&linked, &registries).await, Err(PullError::Folder(_))));
+    registries.set_folders(vec![layout.path().parent().unwrap().to_owned()]);
+    opened(&linked, &registries).await.unwrap();
 }

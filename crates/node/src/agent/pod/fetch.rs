@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client, Resource as _};
 use manager::errors::chain;
-use manager::events::{Kind, Recorder};
+use manager::events::Kind;
 use storage::cache::PullPolicy;
 use storage::image::{Reference, Version};
 use storage::pull::Registries;
 use tokio::time::Instant;
 
-use super::{Ends, Worker};
+use super::{Ends, Shared, Worker};
 use crate::agent::backoff;
 use crate::agent::decide::{Fetch, Trouble};
-use crate::agent::parts::{Held, ImageFailure, ImageStore};
+use crate::agent::parts::{Held, ImageFailure};
 use crate::agent::view;
 
 /// What is fetched, by container or volume.
@@ -95,13 +95,7 @@ impl Worker<'_> {
         let (shared, which, results, name) = (self.shared.clone(), self.which.clone(), fetches.clone(), key.to_owned());
         let mut slot = fetches.lock();
         let task = tokio::spawn(async move {
-            let permit = shared.pulls.acquire().await;
-            let settings = &shared.settings;
-            let fetched =
-                fetch(&shared.client, settings.images.as_ref(), settings.registries.clone(), &shared.recorder, &order)
-                    .await;
-            drop(permit);
-            let result = match fetched {
+            let result = match fetch(&shared, &order).await {
                 Ok(held) => Fetching::Held(held),
                 Err((reason, message, is_final)) => {
                     let times = order.failures.saturating_add(1);
@@ -144,14 +138,10 @@ fn pull_policy(image: &str, asked: Option<&str>) -> PullPolicy {
 }
 
 /// The image, or the reason for the status, its message, and whether trying again is of no use.
-async fn fetch(
-    client: &Client,
-    images: &dyn ImageStore,
-    mut registries: Registries,
-    recorder: &Recorder,
-    order: &Order,
-) -> Result<Held, (&'static str, String, bool)> {
-    let Order { image, policy, .. } = order;
+async fn fetch(shared: &Shared, order: &Order) -> Result<Held, (&'static str, String, bool)> {
+    let Shared { client, recorder, settings, pulls, .. } = shared;
+    let (images, mut registries) = (&settings.images, settings.registries.clone());
+    let Order { image, policy, namespace, .. } = order;
     let about = order.pod.object_ref(&());
     let event = |kind: Kind, reason: &str, message: String| recorder.record_about(about.clone(), kind, reason, message);
     let reference: Reference = match image.parse() {
@@ -176,6 +166,9 @@ async fn fetch(
         }
     }
     add_secrets(client, &mut registries, order).await;
+    // What is here already waits for nobody's registry.
+    let place = if is_local { Ok(None) } else { pulls.place(namespace).await.map(Some) };
+    let _place = place.map_err(|_| ("ErrImagePull", "the node is stopping".to_owned(), false))?;
     event(Kind::Normal, "Pulling", format!("Pulling image {image:?}"));
     let started = Instant::now();
     match images.image(&reference, *policy, &registries).await {
