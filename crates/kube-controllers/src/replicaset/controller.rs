@@ -171,7 +171,9 @@ impl ReplicaSetController {
             // Kubernetes lets this controller update, not patch; and only over what was observed.
             sets.replace_status(&key.name, &PostParams::default(), &written).await?;
         }
-        Ok(plan.recheck_after.map_or(Next::Wait, Next::After))
+        // What was asked for may come and go unseen, and then nobody else brings the set here again.
+        let expects = self.memory().expectations.remaining(key, Instant::now());
+        Ok(plan.recheck_after.into_iter().chain(expects).min().map_or(Next::Wait, Next::After))
     }
 
     /// Pods of other sets of the same owner.
