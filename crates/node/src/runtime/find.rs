@@ -39,7 +39,17 @@ async fn attempt(places: &Places, candidate: &str) -> Result<Runtime, String> {
     let version = version(&String::from_utf8_lossy(&asked.stdout)).ok_or("it does not tell its version")?;
     let runtime = Runtime { places: places.clone(), name: candidate.to_owned(), version, binary };
     let logs = folder_of_trial(places);
-    let shim = runtime.sandbox(&sandbox(&logs)).await.map_err(|error| shown(&error))?;
+    let sandbox = sandbox(&logs);
+    let shim = match runtime.sandbox(&sandbox).await {
+        Ok(shim) => shim,
+        Err(error) => {
+            // It may have come as far as its cgroups, and nobody else knows of them.
+            if let Ok(folder) = runtime.folder(&sandbox.uid) {
+                let _ = super::handle::remove(folder, sandbox.uid).await;
+            }
+            return Err(shown(&error));
+        }
+    };
     let tried = trial(&shim).await;
     let ended = shim.end().await.map_err(|error| shown(&error));
     // Only the trial's own log is there.

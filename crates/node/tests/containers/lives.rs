@@ -156,6 +156,10 @@ pub(crate) async fn a_runtime_that_cannot_run_containers_is_told_from_one_that_c
     assert!(found.version().starts_with(|it: char| it.is_ascii_digit()), "{}", found.version());
     let error = Runtime::find(places, &["no-such-runtime", "/usr/bin/false"]).await.unwrap_err().to_string();
     assert!(error.contains("no-such-runtime: not found; /usr/bin/false: "), "{error}");
+    // One whose shim does not come up, either.
+    let without_shim = Places { state: folder.path().join("pods"), program: "/usr/bin/false".into() };
+    let error = Runtime::find(without_shim, &["runc"]).await.unwrap_err().to_string();
+    assert!(error.contains("runc: the shim did not start"), "{error}");
     let left: Vec<_> = std::fs::read_dir(folder.path().join("pods")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
