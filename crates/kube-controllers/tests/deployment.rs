@@ -9,13 +9,17 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kube_controllers::deployment::controller::DeploymentController;
 use kube_controllers::replicaset::controller::ReplicaSetController;
+use manager::context::Context;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
 use testkit::world;
 use tokio::time::sleep;
 
 async fn start(start_delay: Duration) -> Client {
-    let context = world::start().await;
+    start_on(world::start().await, start_delay)
+}
+
+fn start_on(context: Context, start_delay: Duration) -> Client {
     let (replica_sets, deployments) = (ReplicaSetController::new(&context), DeploymentController::new(&context));
     let behaviour = Behaviour { start_delay, ..Behaviour::default() };
     let nodes = HollowNodes::new(&context, ["one".to_owned()], behaviour);
@@ -38,6 +42,31 @@ async fn images(client: &Client) -> Vec<String> {
     let list = pods.list(&ListParams::default()).await.unwrap();
     let live = list.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     live.map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone().unwrap()).collect()
+}
+
+/// The end of a set may be heard of before that of its deployment: made again, it would have all its pods once more.
+#[tokio::test(start_paused = true)]
+async fn no_set_is_made_for_a_deployment_that_only_the_cache_still_has() {
+    let context = world::start_with(|server| {
+        let without = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+            if request.method() == http::Method::GET && request.uri().path().ends_with("/deployments/web") {
+                *request.uri_mut() = request.uri().path().replace("/web", "/gone").parse().unwrap();
+            }
+            tower::Service::call(&mut server.clone(), request)
+        });
+        Client::new(without, "default")
+    })
+    .await;
+    let client = start_on(context, Duration::ZERO);
+    let (deployments, sets) =
+        (Api::<Deployment>::default_namespaced(client.clone()), Api::<ReplicaSet>::default_namespaced(client));
+    let deployment = json!({
+        "metadata": { "name": "web" },
+        "spec": { "replicas": 1, "selector": { "matchLabels": { "app": "web" } }, "template": template("i:1") },
+    });
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(sets.list(&ListParams::default()).await.unwrap().items, []);
 }
 
 #[tokio::test(start_paused = true)]

@@ -179,9 +179,10 @@ fn efi_firmware_boots_a_disk_with_a_config_drive_from_a_secret() -> Result<()> {
 fn another_distribution_has_qemu_and_firmware_elsewhere() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let script = format!(
-        "cd '{}'; mkdir -p libexec share/edk2/ovmf empty; qemu=$(command -v qemu-system-x86_64); cp $qemu libexec/qemu-kvm; \
-         for part in CODE VARS; do cp /usr/share/OVMF/OVMF_${{part}}_4M.fd share/edk2/ovmf/OVMF_$part.fd; done; \
-         mkdir -p /usr/libexec; for one in libexec share; do mount -t overlay overlay -o lowerdir=$PWD/$one:/usr/$one /usr/$one; done; \
+        "cd '{}'; mkdir -p usr/libexec usr/share/edk2/ovmf empty; qemu=$(command -v qemu-system-x86_64); \
+         cp $qemu usr/libexec/qemu-kvm; \
+         for part in CODE VARS; do cp /usr/share/OVMF/OVMF_${{part}}_4M.fd usr/share/edk2/ovmf/OVMF_$part.fd; done; \
+         mount -t overlay overlay -o lowerdir=$PWD/usr:/usr /usr; \
          mount --bind empty /usr/share/OVMF; mount --bind /dev/null $qemu",
         folder.path().display()
     );

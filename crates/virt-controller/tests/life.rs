@@ -2,9 +2,12 @@
 //! and handler.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kube::api::DeleteParams;
+use kube::Client;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use testkit::world::until;
 use tokio::time::sleep;
@@ -37,6 +40,29 @@ async fn a_vm_runs_with_few_writes_and_none_at_rest() {
     assert!(writes.len() <= 9, "{writes:#?}");
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(world.writes(), Vec::<String>::new());
+}
+
+/// A pod that is made and gone before anybody saw it is no news: after a while the instance asks for itself.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_nobody_ever_saw_is_made_again_soon() {
+    let first = Arc::new(AtomicBool::new(true));
+    let world = World::start_with(|client| {
+        let forgetful = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+            let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
+            if is_creation && first.swap(false, Ordering::Relaxed) {
+                *request.uri_mut() = format!("{}?dryRun=All", request.uri().path()).parse().unwrap();
+            }
+            let client = client.clone();
+            async move { client.send(request).await }
+        });
+        Client::new(forgetful, "default")
+    })
+    .await;
+    world.create_vm("one", "Always").await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.pods().list(&ListParams::default()).await.unwrap().items, []);
+    sleep(Duration::from_secs(50)).await;
+    assert_eq!(world.pods().list(&ListParams::default()).await.unwrap().items.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,10 +26,15 @@ pub(crate) struct World {
 impl World {
     /// Starts all.
     pub(crate) async fn start() -> Self {
+        Self::start_with(|client| client).await
+    }
+
+    /// The same, with controllers whose client the test changes: to lose a request, or to forge an answer.
+    pub(crate) async fn start_with(change: impl FnOnce(Client) -> Client) -> Self {
         let world = testkit::world::World::start().await;
         world.define(&[]).await;
         let (own, notes) = world.noted();
-        let context = world.context(own);
+        let context = world.context(change(own));
         let limiter = RateLimiter::new(Limit { qps: 1.0, burst: 1 });
         let mut settings = Settings::new(Launcher::new("launcher:v1"));
         settings.limiter = Some(limiter.clone());
