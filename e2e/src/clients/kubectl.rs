@@ -64,10 +64,10 @@ impl Kubectl {
         Ok(Self { program: peer("kubectl")?, kubeconfig: kubeconfig.to_owned(), home: tempfile::tempdir()? })
     }
 
-    /// Bounded in time: a client that waits for ever is a failure like others.
+    /// Bounded in time, by more than what `--timeout` says anywhere: a client that waits for ever is a failure like others.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.arg("60").arg(&self.program).arg("--kubeconfig").arg(&self.kubeconfig);
+        command.arg("360").arg(&self.program).arg("--kubeconfig").arg(&self.kubeconfig);
         command.args(arguments).env("HOME", self.home.path()).stdin(Stdio::null());
         command
     }
@@ -103,14 +103,14 @@ impl Kubectl {
         self.given(&["create", "-f", "-"], &manifest)
     }
 
-    /// Asks again and again until the answer is as wanted, for what no `kubectl wait` can tell.
+    /// Asks again and again until the answer is as wanted, for what no `kubectl wait` can tell; gives that answer.
     #[expect(clippy::disallowed_methods, reason = "other programs work in real time")]
-    pub(crate) fn until(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> Result<()> {
+    pub(crate) fn until(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> Result<String> {
         let since = Instant::now();
         loop {
             let last = self.ok(arguments)?;
             if wanted(&last) {
-                return Ok(());
+                return Ok(last);
             }
             ensure!(since.elapsed() < NEVER, "kubectl {arguments:?} still says {last:?}");
         }

@@ -123,7 +123,7 @@ fn restart(cluster: &mut Cluster) -> Result<()> {
 /// Waits for an event: it is written a moment after what it tells of.
 fn happened(kubectl: &Kubectl, kind: &str, reason: &str) -> Result<()> {
     let selector = format!("--field-selector=involvedObject.kind={kind},reason={reason}");
-    kubectl.until(&["get", "events", &selector, "-o", "name"], |names| !names.is_empty())
+    kubectl.until(&["get", "events", &selector, "-o", "name"], |names| !names.is_empty()).map(drop)
 }
 
 fn describe(cluster: &mut Cluster) -> Result<()> {

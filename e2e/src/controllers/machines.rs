@@ -127,22 +127,17 @@ fn strategies(cluster: &mut Cluster) -> Result<()> {
     for (name, strategy) in [("again", "Always"), ("rerun", "RerunOnFailure"), ("once", "Once")] {
         apply(kubectl, &doomed(name, strategy, if strategy == "RerunOnFailure" { "crash" } else { "succeed" }))?;
     }
+    // Instances come and go here, which `kubectl wait` takes for an error: lists are asked for instead.
+    let uid = |name: &str, wanted: &dyn Fn(&str) -> bool| {
+        let named = format!("--field-selector=metadata.name={name}");
+        kubectl.until(&["get", "vmi", &named, "-o", "jsonpath={.items[*].metadata.uid}"], wanted)
+    };
     for name in ["again", "rerun"] {
-        kubectl.ok(&["wait", "--for=create", &format!("vmi/{name}"), WAIT])?;
-        let first = get(kubectl, &format!("vmi/{name}"), ".metadata.uid")?;
-        kubectl.until(
-            &[
-                "get",
-                "vmi",
-                "--field-selector",
-                &format!("metadata.name={name}"),
-                "-o",
-                "jsonpath={.items[*].metadata.uid}",
-            ],
-            |uid| !uid.is_empty() && uid != first,
-        )?;
+        let first = uid(name, &|uid| !uid.is_empty())?;
+        uid(name, &|uid| !uid.is_empty() && uid != first)?;
     }
-    kubectl.ok(&["wait", "--for=jsonpath={.status.phase}=Succeeded", "vmi/once", WAIT])?;
+    let ended = "jsonpath={.items[*].status.phase}";
+    kubectl.until(&["get", "vmi", "--field-selector=metadata.name=once", "-o", ended], |phase| phase == "Succeeded")?;
     word(kubectl, "once", "Stopped")?;
     kubectl.ok(&["delete", "vm", "again", "rerun", "once", WAIT]).map(drop)
 }
@@ -152,7 +147,7 @@ fn crash_loop(cluster: &mut Cluster) -> Result<()> {
     apply(kubectl, &doomed("broken", "Always", "fail-to-start"))?;
     word(kubectl, "broken", "CrashLoopBackOff")?;
     let count = get(kubectl, "vm/broken", ".status.startFailure.consecutiveFailCount")?;
-    ensure!(count == "1", "it counts {count:?} failures");
+    ensure!(count.parse::<u32>().is_ok_and(|count| count > 0), "it counts {count:?} failures");
     kubectl.ok(&["delete", "vm", "broken", WAIT]).map(drop)
 }
 

@@ -26,7 +26,7 @@ fn places(kubectl: &Kubectl) -> Result<Vec<String>> {
 /// our replica sets come again.
 pub(super) fn empty(kubectl: &Kubectl, app: &str, node: &str) -> Result<()> {
     let there = format!("--field-selector=spec.nodeName={node}");
-    kubectl.until(&["get", "pods", "-l", &format!("app={app}"), &there, "-o", "name"], str::is_empty)
+    kubectl.until(&["get", "pods", "-l", &format!("app={app}"), &there, "-o", "name"], str::is_empty).map(drop)
 }
 
 fn cordon(cluster: &mut Cluster) -> Result<()> {

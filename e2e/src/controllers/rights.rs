@@ -78,7 +78,7 @@ fn authority(cluster: &mut Cluster) -> Result<()> {
     kubectl.ok(&["wait", "--for=create", "configmap/kube-root-ca.crt", WAIT])?;
     kubectl.ok(&["patch", "configmap", "kube-root-ca.crt", "--patch", "{\"data\":{\"ca.crt\":\"forged\"}}"])?;
     let get = ["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"];
-    kubectl.until(&get, |shown| shown == authority)
+    kubectl.until(&get, |shown| shown == authority).map(drop)
 }
 
 fn pages(cluster: &mut Cluster) -> Result<()> {
