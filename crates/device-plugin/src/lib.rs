@@ -1,7 +1,10 @@
 //! The protocol between a kubelet and the device plugins of its node (`v1beta1`): messages, clients and servers of both sides, and the
 //! few names that both must agree on.
 
+mod short;
 pub mod v1beta1;
+
+pub use short::Short;
 
 /// The version that a plugin names when it registers.
 pub const VERSION: &str = "v1beta1";

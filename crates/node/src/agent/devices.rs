@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use device_plugin::Short;
 use device_plugin::v1beta1::registration_server::{Registration, RegistrationServer};
 use device_plugin::v1beta1::{ContainerAllocateResponse, Empty, RegisterRequest};
 use k8s_openapi::api::core::v1::Container;
@@ -104,7 +105,7 @@ impl Devices {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error)),
             _ => {}
         }
-        let listener = UnixListener::bind(&path).map_err(io)?;
+        let listener = UnixListener::bind(Short::of(&path).map_err(io)?.path()).map_err(io)?;
         let served = tonic::transport::Server::builder()
             .add_service(RegistrationServer::new(self.clone()))
             .serve_with_incoming(UnixListenerStream::new(listener))

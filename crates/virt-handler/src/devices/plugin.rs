@@ -14,7 +14,7 @@ use device_plugin::v1beta1::{
     ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
     PreferredAllocationResponse, RegisterRequest,
 };
-use device_plugin::{HEALTHY, UNHEALTHY, VERSION};
+use device_plugin::{HEALTHY, Short, UNHEALTHY, VERSION};
 use futures_util::stream::unfold;
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
@@ -68,7 +68,7 @@ impl Plugin {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&path)?;
+        let listener = UnixListener::bind(Short::of(&path)?.path())?;
         let server = tonic::transport::Server::builder().add_service(DevicePluginServer::new(Served(self.clone())));
         Ok(server.serve_with_incoming(UnixListenerStream::new(listener)))
     }
@@ -78,7 +78,7 @@ impl Plugin {
         let path = folder.join(device_plugin::SOCKET);
         let connector = tower::service_fn(move |_| {
             let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            async move { UnixStream::connect(Short::of(&path)?.path()).await.map(TokioIo::new) }
         });
         let registration = async {
             let endpoint = Endpoint::from_static("http://kubelet");

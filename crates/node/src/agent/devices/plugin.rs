@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use device_plugin::Short;
 use device_plugin::v1beta1::device_plugin_client::DevicePluginClient;
 use device_plugin::v1beta1::{
     AllocateRequest, ContainerAllocateRequest, ContainerAllocateResponse, Empty, PreStartContainerRequest,
@@ -20,7 +21,7 @@ async fn connect(socket: &Path) -> Result<DevicePluginClient<Channel>, Status> {
     let socket = socket.to_owned();
     let connector = tower::service_fn(move |_| {
         let socket = socket.clone();
-        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+        async move { UnixStream::connect(Short::of(&socket)?.path()).await.map(TokioIo::new) }
     });
     let endpoint = Endpoint::from_static("http://localhost").connect_timeout(PATIENCE);
     let channel = endpoint.connect_with_connector(connector).await;
