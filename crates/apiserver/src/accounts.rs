@@ -33,7 +33,8 @@ impl ServiceAccounts {
         let name = format!("kube-api-access-{}", self.chance.suffix());
         let mut used = false;
         for kind in ["initContainers", "containers"] {
-            for container in pod["spec"][kind].as_array_mut().into_iter().flatten() {
+            let containers = pod["spec"].get_mut(kind).and_then(Value::as_array_mut);
+            for container in containers.into_iter().flatten() {
                 let mounts = &mut container["volumeMounts"];
                 let own = mounts.as_array().into_iter().flatten().any(|mount| mount["mountPath"] == MOUNT);
                 if !own {

@@ -108,6 +108,20 @@ fn add(
     depth: usize,
 ) -> Result<(), ProtobufError> {
     let name = field.name;
+    if of.name == SCHEMA
+        && let Some(other) = Other::of(name)
+    {
+        // The only one of these that is a map.
+        if other == Other::Names {
+            let (key, value) = entry_of(name, wire, |wire| other.read(of, wire.bytes(name)?, depth))?;
+            if let Value::Object(map) = object.entry(name).or_insert_with(|| Value::Object(Map::new())) {
+                map.insert(key, value.unwrap_or_default());
+            }
+        } else {
+            object.insert(name.to_owned(), other.read(of, wire.bytes(name)?, depth)?);
+        }
+        return Ok(());
+    }
     match &field.shape {
         Shape::List(inner) => {
             let list = object.entry(name).or_insert_with(|| Value::Array(Vec::new()));
@@ -129,6 +143,50 @@ fn add(
         }
     }
     Ok(())
+}
+
+/// The schemas of custom resources.
+const SCHEMA: &str = "apiextensions.v1.JSONSchemaProps";
+
+/// What a field of a schema may hold instead of a schema; JSON has just the one or the other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Other {
+    Flag,
+    Schemas,
+    Names,
+}
+
+impl Other {
+    fn of(field: &str) -> Option<Self> {
+        match field {
+            "additionalItems" | "additionalProperties" => Some(Self::Flag),
+            "items" => Some(Self::Schemas),
+            "dependencies" => Some(Self::Names),
+            _ => None,
+        }
+    }
+
+    /// Reads the message that holds both.
+    fn read(self, schema: &Type, bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
+        let whole = |wire: Wire<'_>| -> Result<Value, ProtobufError> {
+            let mut object = Map::new();
+            message_into(&mut object, schema, &mut Vec::new(), wire.bytes("a schema")?, depth + 1)?;
+            Ok(Value::Object(object))
+        };
+        let (mut one, mut flag, mut several) = (None, false, Vec::new());
+        each(bytes, |number, wire| {
+            match (self, number) {
+                (Self::Flag, 1) => flag = wire.varint("a flag")? != 0,
+                (Self::Flag, 2) | (Self::Schemas | Self::Names, 1) => one = Some(whole(wire)?),
+                (Self::Schemas, 2) => several.push(whole(wire)?),
+                (Self::Names, 2) => several.push(text(wire.bytes("a name")?)?.into()),
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let instead = if self == Self::Flag { flag.into() } else { Value::Array(several) };
+        Ok(one.unwrap_or(instead))
+    }
 }
 
 /// Texts that are unset only where they are absent.
@@ -180,29 +238,41 @@ fn list_items(
 
 /// A map is a list of messages, each a key and a value.
 fn entry(name: &'static str, inner: &Shape, wire: Wire<'_>, depth: usize) -> Result<(String, Value), ProtobufError> {
-    let (mut key, mut value) = (String::new(), None);
-    each(wire.bytes(name)?, |number, wire| {
-        match (number, inner) {
-            (1, _) => key = text(wire.bytes(name)?)?,
-            // A list cannot be a map's value; it is in a message of its own.
-            (2, Shape::List(inner)) => {
-                let mut items = Vec::new();
-                each(wire.bytes(name)?, |number, wire| match number {
-                    1 => list_items(&mut items, name, inner, wire, depth),
-                    _ => Ok(()),
-                })?;
-                value = Some(Value::Array(items));
-            }
-            (2, inner) => value = Some(single(name, inner, wire, depth)?),
-            _ => {}
+    let (key, value) = entry_of(name, wire, |wire| match inner {
+        // A list cannot be a map's value; it is in a message of its own.
+        Shape::List(inner) => {
+            let mut items = Vec::new();
+            each(wire.bytes(name)?, |number, wire| match number {
+                1 => list_items(&mut items, name, inner, wire, depth),
+                _ => Ok(()),
+            })?;
+            Ok(Value::Array(items))
         }
-        Ok(())
+        inner => single(name, inner, wire, depth),
     })?;
     let value = match (value, inner) {
         (Some(value), _) => value,
         // What is empty may be left out.
         (None, inner) => single(name, inner, Wire::Bytes(&[]), depth)?,
     };
+    Ok((key, value))
+}
+
+/// A key and, unless it was left out, its value.
+fn entry_of<'a>(
+    name: &'static str,
+    wire: Wire<'a>,
+    read: impl Fn(Wire<'a>) -> Result<Value, ProtobufError>,
+) -> Result<(String, Option<Value>), ProtobufError> {
+    let (mut key, mut value) = (String::new(), None);
+    each(wire.bytes(name)?, |number, wire| {
+        match number {
+            1 => key = text(wire.bytes(name)?)?,
+            2 => value = Some(read(wire)?),
+            _ => {}
+        }
+        Ok(())
+    })?;
     Ok((key, value))
 }
 

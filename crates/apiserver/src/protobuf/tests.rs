@@ -87,6 +87,31 @@ fn put(out: &mut Vec<u8>, number: u32, shape: &Shape, value: &Value) {
     }
 }
 
+/// A schema, or what may be there instead.
+fn either(schema: &Type, other: Other, value: &Value) -> Vec<u8> {
+    let whole = |value: &Value| {
+        let mut message = Vec::new();
+        write(&mut message, schema, value.as_object().unwrap());
+        message
+    };
+    let mut out = Vec::new();
+    match (other, value) {
+        (Other::Flag, Value::Bool(flag)) => put_number(&mut out, 1, u64::from(*flag)),
+        (Other::Flag, value) => {
+            put_number(&mut out, 1, 1);
+            put_bytes(&mut out, 2, &whole(value));
+        }
+        (_, Value::Array(several)) => {
+            for one in several {
+                let bytes = one.as_str().map_or_else(|| whole(one), |name| name.as_bytes().to_vec());
+                put_bytes(&mut out, 2, &bytes);
+            }
+        }
+        (_, value) => put_bytes(&mut out, 1, &whole(value)),
+    }
+    out
+}
+
 fn write(out: &mut Vec<u8>, of: &Type, map: &Map<String, Value>) {
     for (name, value) in map {
         // A kind's own type is in the envelope, not in the message.
@@ -97,7 +122,18 @@ fn write(out: &mut Vec<u8>, of: &Type, map: &Map<String, Value>) {
         // What JSON inlines is a message within: repeated, it is merged.
         let (last, outer) = field.numbers.split_last().unwrap();
         let mut bytes = Vec::new();
-        put(&mut bytes, *last, &field.shape, value);
+        match Other::of(name).filter(|_| of.name == SCHEMA) {
+            None => put(&mut bytes, *last, &field.shape, value),
+            Some(Other::Names) => {
+                for (key, value) in value.as_object().unwrap() {
+                    let mut pair = Vec::new();
+                    put_bytes(&mut pair, 1, key.as_bytes());
+                    put_bytes(&mut pair, 2, &either(of, Other::Names, value));
+                    put_bytes(&mut bytes, *last, &pair);
+                }
+            }
+            Some(other) => put_bytes(&mut bytes, *last, &either(of, other, value)),
+        }
         for number in outer.iter().rev() {
             let inner = std::mem::take(&mut bytes);
             put_bytes(&mut bytes, *number, &inner);
@@ -202,6 +238,26 @@ fn embedded_objects_are_no_deeper_than_others() {
 }
 
 #[test]
+fn a_schema_may_have_something_else_in_its_place() {
+    let schema = json!({
+        "type": "object",
+        "additionalProperties": { "type": "array", "items": { "type": "string", "enum": ["a", "b"] } },
+        "properties": {
+            "open": { "additionalProperties": true }, "closed": { "additionalProperties": false },
+            "pair": { "items": [{ "type": "string" }, { "type": "integer" }] },
+        },
+        "dependencies": { "a": ["b", "c"], "d": { "type": "object" } },
+    });
+    let object = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": { "name": "a.b" },
+        "spec": { "group": "b", "versions": [{ "name": "v1", "served": true, "storage": true,
+            "schema": { "openAPIV3Schema": schema } }] },
+    });
+    let read = decode(&encode("apiextensions.k8s.io/v1", "CustomResourceDefinition", &object)).unwrap();
+    assert_eq!(read["spec"]["versions"][0]["schema"]["openAPIV3Schema"], schema);
+}
+
+#[test]
 fn what_is_no_such_body_is_refused() {
     assert_eq!(decode(b"{}"), Err(ProtobufError::NoMagic));
     assert_eq!(decode(b"k8s\0\x0a\x05x"), Err(ProtobufError::Truncated));
@@ -256,7 +312,14 @@ fn object_of(of: &'static Type, depth: u32) -> BoxedStrategy<Value> {
             let values: Vec<_> = chosen
                 .iter()
                 .map(|field| {
-                    value_of(&field.shape, depth.saturating_sub(1)).prop_map(|value| (field.name.to_owned(), value))
+                    let shape = &field.shape;
+                    let value = match Other::of(field.name).filter(|_| of.name == SCHEMA) {
+                        None => value_of(shape, depth.saturating_sub(1)),
+                        Some(Other::Flag) => any::<bool>().prop_map(Value::from).boxed(),
+                        Some(Other::Schemas) => Just(json!([{ "type": "string" }])).boxed(),
+                        Some(Other::Names) => Just(json!({ "a": ["b"], "c": { "type": "string" } })).boxed(),
+                    };
+                    value.prop_map(|value| (field.name.to_owned(), value))
                 })
                 .collect();
             values.prop_map(|pairs| Value::Object(pairs.into_iter().collect()))

@@ -205,6 +205,8 @@ async fn a_pod_gets_the_token_of_its_account_unless_somebody_refuses_it() {
     server.post(ACCOUNTS, &quiet).await.expect(201);
     let made = server.post(&dry, &pod(&json!({}))).await.expect(201);
     let spec = &made["spec"];
+    // It is a pod like any other: nothing in it is there and null, which a later change would take for another spec.
+    assert!(spec.as_object().unwrap().values().all(|value| !value.is_null()), "{spec}");
     assert_eq!((&spec["serviceAccountName"], &spec["serviceAccount"]), (&json!("default"), &json!("default")));
     assert_eq!(spec["imagePullSecrets"], secrets);
     let mount = &spec["containers"][0]["volumeMounts"][0];
