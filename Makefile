@@ -7,7 +7,13 @@ export CARGO_TERM_PROGRESS_WHEN := never
 # Programs of administrators are not in everybody's path.
 export PATH := $(PATH):/usr/sbin:/sbin
 
-root := $(if $(filter 0,$(shell id -u)),,sudo)
+# Whatever a user's settings say: the program is looked for below.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+unexport CARGO_BUILD_TARGET CARGO_BUILD_TARGET_DIR
+
+# The way to packages is known to this user, and sudo would forget it.
+proxies := $(foreach name,http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY NO_PROXY,$(if $($(name)),$(name)='$($(name))'))
+root := $(if $(filter 0,$(shell id -u)),,sudo env $(proxies))
 
 .PHONY: help
 help: ## this list
@@ -68,12 +74,12 @@ generate: ## write the files that are generated and checked in
 # Pairs of a program or file and the package that brings it. To run: a C compiler links; QEMU and its firmware run guests;
 # the last line is for pods and their networks. QEMU's two packages are named together: Debian's qemu-system-x86 may remove
 # a newer qemu-utils.
-to_run := cc:build-essential git:git \
+to_run := cc:build-essential \
     qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf \
     runc:runc nft:nftables iptables:iptables ip:iproute2 /usr/lib/cni/bridge:containernetworking-plugins
 # To test: a real registry and what fills it, what reads disks and certificates, what ends test programs with their test
 # (setpriv), and what stands in for a broken QEMU.
-to_test := $(to_run) docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
+to_test := $(to_run) git:git docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
     setpriv:util-linux blkid:util-linux flock:util-linux mkfs.ext4:e2fsprogs python3:python3
 
 # With everything there it needs no network.
@@ -101,6 +107,10 @@ run-packages test-packages: toolchain
 .PHONY: toolchain
 toolchain:
 	@needed=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+	if [ "$$(uname -m)" != x86_64 ]; then
+	    echo "Orlop runs x86_64 guests on x86_64 machines; this one is $$(uname -m)" >&2
+	    exit 1
+	fi
 	if ! command -v cargo >/dev/null; then
 	    echo "a Rust toolchain is needed, $$needed or newer: https://rustup.rs" >&2
 	    exit 1
