@@ -94,7 +94,9 @@ impl<W: Write> Console<W> {
             if self.expect_within(prompt, PROMPT).is_ok() {
                 // Without echo and prompt, what comes back is what a command prints.
                 let (first, second) = DONE.split_at(6);
-                self.send(&format!("stty -echo; PS1=; echo \"{first}\"\"{second}\""))?;
+                // A kernel that has to wait for its host says so, in between.
+                let quiet = if user == "root" { "dmesg -n 1; " } else { "" };
+                self.send(&format!("{quiet}stty -echo; PS1=; echo \"{first}\"\"{second}\""))?;
                 return self.expect(DONE).and_then(|_| self.expect("\n")).map(drop);
             }
         }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use memory::Circumstances;
 
 /// Where it works, the probe takes less than a second; emulation, which is slower than any KVM worth having, not much more.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(15);
 /// The device of Linux' KVM.
 const KVM: &str = "/dev/kvm";
 
@@ -157,12 +157,12 @@ impl fmt::Display for Reason {
             Self::Chosen => f.write_str("--accelerator says so"),
             Self::NoDevice => write!(f, "there is no {KVM}"),
             Self::Denied(why) => write!(f, "{KVM} cannot be opened: {why}"),
-            Self::Ended(words) if words.is_empty() => f.write_str("QEMU ended under KVM, and did not say why"),
-            Self::Ended(words) => write!(f, "QEMU ended under KVM: {words}"),
-            Self::Stopped(state) => write!(f, "KVM stopped a small kernel ({state})"),
-            Self::Exception(number) => write!(f, "a small kernel took exception {number} under KVM"),
-            Self::Forgot => f.write_str("memory did not read as it was written under KVM"),
-            Self::Silent => f.write_str("a small kernel did not come to its end under KVM"),
+            Self::Ended(words) if words.is_empty() => f.write_str("QEMU exited under KVM, and did not say why"),
+            Self::Ended(words) => write!(f, "QEMU exited under KVM: {words}"),
+            Self::Stopped(state) => write!(f, "KVM stopped a test kernel ({state})"),
+            Self::Exception(number) => write!(f, "a test kernel took exception {number} under KVM"),
+            Self::Forgot => f.write_str("memory was corrupted under KVM"),
+            Self::Silent => f.write_str("a test kernel did not finish under KVM"),
         }
     }
 }
@@ -200,7 +200,7 @@ pub enum ProbeError {
         source: std::io::Error,
     },
     /// KVM was asked for, and is not there.
-    #[error("--accelerator kvm: open {KVM}")]
+    #[error("--accelerator kvm: open {KVM} (load the module kvm_intel or kvm_amd, or leave --accelerator out)")]
     NoKvm(#[source] std::io::Error),
 }
 

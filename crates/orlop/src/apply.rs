@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
         }
         for (namespace, name) in vms.iter().filter(|_| waiting.wait) {
             let namespace = namespace.as_deref().unwrap_or(client.default_namespace());
-            let which = Which { namespace, name, instead_of: None };
+            let which = Which { namespace, name, instead_of: None, is_started: false };
             until_running(&client, &which, waiting.timeout, out).await?;
         }
         Ok(())

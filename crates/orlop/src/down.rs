@@ -24,10 +24,11 @@ use crate::up::{self, lock, places};
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: Data,
-    /// How long pods may take to end; then they are killed. A VM is killed by its own grace period before that.
-    #[arg(long, default_value = "5m", value_parser = duration, env = "ORLOP_DOWN_TIMEOUT")]
+    /// How long pods may take to end; then they are killed. A VM is killed by its own grace period before that. Neither this
+    /// nor --purge has a variable: nothing is lost by accident.
+    #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
-    /// Remove everything that was kept, too: objects, images, volumes. It has no variable: nothing is removed by accident.
+    /// Remove everything that was kept, too: objects, images, volumes.
     #[arg(long)]
     purge: bool,
 }

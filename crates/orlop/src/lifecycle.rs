@@ -71,7 +71,8 @@ pub(crate) fn run(arguments: &Arguments, verb: Verb, out: &mut impl Write) -> an
         writeln!(out, "VM {name} was asked to {}", verb.words()).context("write to standard output")?;
         match verb {
             Verb::Start | Verb::Restart if waiting.wait => {
-                let which = Which { namespace: client.default_namespace(), name, instead_of: old.as_deref() };
+                let namespace = client.default_namespace();
+                let which = Which { namespace, name, instead_of: old.as_deref(), is_started: true };
                 until_running(&client, &which, waiting.timeout, out).await
             }
             Verb::Stop if waiting.wait => until_stopped(&client, name, waiting.timeout).await,

@@ -38,7 +38,7 @@ impl Sight<'_> {
         let is_down = self.printable() == Some(&Printable::CrashLoopBackOff)
             || self.vmi.is_some_and(|vmi| *vmi.phase() == Phase::Failed);
         let told = || self.warnings.last().and_then(|event| event.message.clone());
-        if is_down { told().or_else(|| Some("the guest ended".to_owned())) } else { None }
+        if is_down { told().or_else(|| Some("the guest stopped unexpectedly".to_owned())) } else { None }
     }
 
     pub(crate) fn printable(&self) -> Option<&Printable> {
@@ -116,7 +116,7 @@ mod tests {
             serde_json::from_value(json!({ "metadata": {}, "involvedObject": {}, "message": "it crashed: panic" }))
                 .unwrap();
         let sight = |warnings| Sight { vm: Some(&vm), vmi: None, warnings };
-        assert_eq!(sight(&[]).reason().as_deref(), Some("the guest ended"));
+        assert_eq!(sight(&[]).reason().as_deref(), Some("the guest stopped unexpectedly"));
         assert_eq!(sight(&[warning]).reason().as_deref(), Some("it crashed: panic"));
     }
 

@@ -7,6 +7,7 @@ mod image;
 pub(crate) mod lock;
 mod logs;
 mod node;
+pub(crate) mod nodes;
 mod notify;
 mod parts;
 pub(crate) mod places;
@@ -47,9 +48,9 @@ use report::Reporter;
 
 /// The image of launchers: this machine's own programs.
 pub(crate) const MACHINE_IMAGE: &str = "orlop.dev/machine";
-/// Who our programs are, as KubeVirt names their accounts.
 /// Between two looks at what the machine has.
 const LOOK: Duration = Duration::from_secs(30);
+/// Who our programs are, as KubeVirt names their accounts.
 const CONTROLLER: &str = "system:serviceaccount:kubevirt:kubevirt-controller";
 const HANDLER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
 
@@ -76,9 +77,11 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> anyhow::Result<()> {
     if arguments.print_unit {
-        let program = std::env::current_exe().context("find this program")?;
+        let program = unit::program()?;
         let flags: Vec<String> = std::env::args().skip(1).filter(|flag| flag != "--print-unit").collect();
-        return write!(out, "{}", unit::unit(&program, &flags, &arguments.data.folder()?))
+        let settings = std::env::vars().filter(|(name, _)| name.starts_with("ORLOP_") && name != "ORLOP_DATA_DIR");
+        let data = std::path::absolute(arguments.data.folder()?).context("find the data folder")?;
+        return write!(out, "{}", unit::unit(&program, &flags, &settings.collect::<Vec<_>>(), &data))
             .context("write to standard output");
     }
     if arguments.hollow_nodes.is_none()
@@ -127,12 +130,14 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     let less = found.as_ref().map(node::Found::less).unwrap_or_default();
     let mut parts = Parts::new(server.clone());
     let findings = found.as_ref().map(node::Found::findings);
-    start_controllers(&mut parts, data, launcher(findings.clone()))?;
+    let qemu = found.as_ref().and_then(node::Found::own_qemu);
+    start_controllers(&mut parts, data, launcher(qemu, findings.clone()))?;
     match (found, hollow_nodes) {
         (Some(found), _) => found.start(&mut parts, address.port()),
         (None, count) => node::start_hollow(&mut parts, count.unwrap_or(1)),
     }
-    let reporter = Reporter { address, pages: parts.pages(), facts, less, findings };
+    let nodes = nodes::follow(admin);
+    let reporter = Reporter { address, pages: parts.pages(), facts, less, findings, nodes };
     let asked = reporter.clone();
     server.ready_when(move || asked.report().checks());
     writeln!(out, "orlop is up after {} ms: https://{address}", begun.elapsed().as_millis())?;
@@ -205,8 +210,8 @@ fn start_controllers(parts: &mut Parts, data: &Path, launcher: watch::Receiver<L
 
 /// Launchers of this machine. What they ask for follows what guests run with, which may change; where they only pretend,
 /// guests have all that they like.
-fn launcher(findings: Option<watch::Receiver<Option<Finding>>>) -> watch::Receiver<Launcher> {
-    let rendered = |nodes: Nodes| Launcher { nodes, ..Launcher::new(MACHINE_IMAGE) };
+fn launcher(qemu: Option<String>, findings: Option<watch::Receiver<Option<Finding>>>) -> watch::Receiver<Launcher> {
+    let rendered = move |nodes: Nodes| Launcher { nodes, qemu: qemu.clone(), ..Launcher::new(MACHINE_IMAGE) };
     let Some(mut findings) = findings else { return watch::channel(rendered(Nodes::default())).1 };
     let nodes = |finding: &Option<Finding>| Nodes {
         kvm: finding.as_ref().is_some_and(|finding| !finding.is_emulated()),

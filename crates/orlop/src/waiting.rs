@@ -45,6 +45,8 @@ enum Outlook {
     Runs,
     /// It is stopped, and nobody wants it otherwise.
     Rests,
+    /// It has run, and its guest has powered off.
+    Ended,
     /// It does not get there by itself.
     Stuck,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Which<'a> {
     pub(crate) name: &'a str,
     /// The UID of an instance that is about to go: another one is meant.
     pub(crate) instead_of: Option<&'a str>,
+    /// Somebody has just asked for its start: that it rests is no answer.
+    pub(crate) is_started: bool,
 }
 
 /// Waits until a VM runs, or rests as it should.
@@ -67,7 +71,7 @@ pub(crate) async fn until_running(
     patience: Duration,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let Which { namespace, name, instead_of } = *which;
+    let Which { namespace, name, instead_of, is_started } = *which;
     let begun = Instant::now();
     let mut changes = std::pin::pin!(changes(client, namespace, name));
     let (mut vm, mut vmi) = (None, None);
@@ -107,7 +111,13 @@ pub(crate) async fn until_running(
             }
             // A machine that has just started may offer in a moment what it does not offer yet, and a VM that was just made
             // has not been looked at.
-            Outlook::Stuck | Outlook::Rests if stuck.get_or_insert_with(Instant::now).elapsed() < SECOND_LOOK => {}
+            Outlook::Stuck | Outlook::Rests | Outlook::Ended
+                if stuck.get_or_insert_with(Instant::now).elapsed() < SECOND_LOOK => {}
+            Outlook::Ended => {
+                writeln!(out, "{:6} ms  {name}: the guest has powered off", begun.elapsed().as_millis())?;
+                return Ok(());
+            }
+            Outlook::Rests if is_started => bail!("{name} was asked to start and is stopped: somebody else stopped it"),
             Outlook::Rests => {
                 writeln!(
                     out,
@@ -153,10 +163,21 @@ async fn outlook<F: Future<Output = bool>>(sight: &Sight<'_>, single_node: impl 
             | Printable::PvcNotFound
             | Printable::DataVolumeError,
         ) => Outlook::Stuck,
-        Some(Printable::Stopped) if sight.vm.is_some_and(|vm| !is_wanted(vm)) => Outlook::Rests,
+        Some(Printable::Stopped) if sight.vm.is_some_and(|vm| !is_wanted(vm)) => {
+            sight.vmi.and_then(ended).unwrap_or(Outlook::Rests)
+        }
         // An instance of its own has nobody who would try again.
-        None if sight.vmi.is_some_and(VirtualMachineInstance::is_final) => Outlook::Stuck,
+        None => sight.vmi.and_then(ended).unwrap_or(Outlook::Goes),
         _ => Outlook::Goes,
+    }
+}
+
+/// How an instance that nobody starts again has ended.
+fn ended(vmi: &VirtualMachineInstance) -> Option<Outlook> {
+    match vmi.phase() {
+        Phase::Succeeded => Some(Outlook::Ended),
+        Phase::Failed => Some(Outlook::Stuck),
+        _ => None,
     }
 }
 
@@ -232,7 +253,11 @@ mod tests {
             assert_eq!(look(Some(status), None, false).await, Outlook::Stuck, "{status}");
         }
         assert_eq!(look(Some("Stopped"), None, true).await, Outlook::Rests);
-        assert_eq!(look(None, Some("Failed"), true).await, Outlook::Stuck);
+        // A guest that nobody starts again has failed, or has done what it was there for.
+        for status in [None, Some("Stopped")] {
+            assert_eq!(look(status, Some("Failed"), true).await, Outlook::Stuck);
+            assert_eq!(look(status, Some("Succeeded"), true).await, Outlook::Ended);
+        }
         assert_eq!(look(None, None, true).await, Outlook::Goes);
     }
 

@@ -112,10 +112,11 @@ fn descriptions(kubectl: &Kubectl<'_>) -> Result<()> {
         ("node/here", &["Ready", "KubeletReady", "devices.kubevirt.io/tun", "virt-launcher-first"]),
     ];
     for (what, parts) in wanted {
-        let text = kubectl.ok(&["describe", what])?;
-        for part in parts {
-            ensure!(text.contains(part), "no {part:?} in the description of {what}:\n{text}");
-        }
+        // Events are written by and by.
+        kubectl.0.until_some(&format!("a description of {what} with {parts:?}"), || {
+            let text = kubectl.ok(&["describe", what]).ok()?;
+            parts.iter().all(|part| text.contains(part)).then_some(())
+        })?;
     }
     Ok(())
 }

@@ -13,9 +13,12 @@ mod first;
 mod groups;
 mod mounts;
 
+use std::fs::File;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use groups::Groups;
+use rustix::fs::FlockOperation;
 
 /// Tells a process which of them it is.
 const ROLE: &str = "ORLOP_TEST_MACHINE";
@@ -61,15 +64,26 @@ pub fn namespaces() -> Vec<String> {
     NAMESPACES.iter().map(|name| of(name)).collect()
 }
 
+/// Takes a folder for this process, unless another one has it: one in another container, for all that is known.
+fn lock(folder: &Path) -> Option<File> {
+    let folder = File::open(folder).ok()?;
+    rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive).ok().map(|()| folder)
+}
+
 /// Runs this program again on a machine of its own.
 pub(crate) fn run_inside() -> ExitCode {
     if std::env::var(ROLE).is_ok_and(|role| role == FIRST) {
         return first::run();
     }
-    groups::remove_abandoned(&std::env::temp_dir(), |folder| drop(std::fs::remove_dir_all(folder)));
+    groups::remove_abandoned(&std::env::temp_dir(), |folder| {
+        if lock(folder).is_some() {
+            drop(std::fs::remove_dir_all(folder));
+        }
+    });
     // Short, as sockets are to be below it.
     let name = format!("{}{}", groups::PREFIX, std::process::id());
     let folder = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir().unwrap();
+    let _lock = lock(folder.path());
     let groups = Groups::make();
     let mut command = Command::new("setpriv");
     command

@@ -20,6 +20,8 @@ pub enum Need {
     Guest,
     /// The real programs that Orlop is compared with, which `make test-peers` builds.
     Peers,
+    /// Kubernetes' own tests, which take longer to build than the other peers: `make proof` does.
+    Conformance,
     /// Another program.
     Program(&'static str),
     /// The folder of this name in `../shared`, which is no part of the project.
@@ -31,7 +33,7 @@ impl Need {
     #[must_use]
     pub fn missing(self) -> Option<String> {
         match std::env::var(CHOICE).as_deref() {
-            Ok("all") if !matches!(self, Self::Peers | Self::Shared(_)) => return None,
+            Ok("all") if !matches!(self, Self::Peers | Self::Conformance | Self::Shared(_)) => return None,
             Ok("fast") if matches!(self, Self::Root | Self::Qemu | Self::Guest) => return Some(self.to_string()),
             _ => {}
         }
@@ -40,6 +42,9 @@ impl Need {
             Self::Qemu => program("qemu-system-x86_64").is_some(),
             Self::Guest => guest().is_some(),
             Self::Peers => ["ORLOP_PEERS", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some()),
+            Self::Conformance => {
+                std::env::var_os("ORLOP_PEERS").is_some_and(|peers| Path::new(&peers).join("e2e.test").exists())
+            }
             Self::Program(name) => program(name).is_some(),
             Self::Shared(name) => shared(name).is_dir(),
         };
@@ -54,6 +59,7 @@ impl fmt::Display for Need {
             Self::Qemu => formatter.write_str("needs QEMU"),
             Self::Guest => formatter.write_str("needs the test guest"),
             Self::Peers => formatter.write_str("needs the real peers: make test-peers"),
+            Self::Conformance => formatter.write_str("needs Kubernetes' own tests: make proof"),
             Self::Program(name) => write!(formatter, "needs {name}"),
             Self::Shared(name) => write!(formatter, "needs ../shared/{name}"),
         }

@@ -84,6 +84,8 @@ pub struct Launcher {
     pub directories: Directories,
     /// What nodes offer.
     pub nodes: Nodes,
+    /// The QEMU that they run, where it is not the one they find.
+    pub qemu: Option<String>,
 }
 
 /// What nodes are known to offer, where somebody knows. On a cluster nobody does: as KubeVirt's, launchers ask for what they
@@ -154,6 +156,7 @@ impl Launcher {
             pull_policy: PullPolicy::IfNotPresent,
             directories: Directories::default(),
             nodes: Nodes::default(),
+            qemu: None,
         }
     }
 }

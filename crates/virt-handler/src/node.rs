@@ -1,7 +1,7 @@
 //! The node itself: its labels, its devices, and a heartbeat.
 
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,9 +155,12 @@ impl NodeKeeper {
     }
 
     fn probe(&self) -> Probe {
-        let Settings { state, guard, qemu, .. } = &self.settings;
-        let qemu = programs::qemu(qemu).unwrap_or_else(|| qemu.clone());
-        Probe::new(guard.as_deref(), &qemu, state)
+        Probe::new(self.settings.guard.as_deref(), &self.qemu(), &self.settings.state)
+    }
+
+    /// Where QEMU is, whatever this distribution calls it.
+    fn qemu(&self) -> PathBuf {
+        programs::qemu(&self.settings.qemu).unwrap_or_else(|| self.settings.qemu.clone())
     }
 
     /// What guests run with.
@@ -169,12 +172,11 @@ impl NodeKeeper {
 
     /// Asks QEMU what it offers; a node whose QEMU does not answer runs nothing, and says so.
     async fn look(&self) {
-        let Settings { guard, qemu, findings, .. } = &self.settings;
+        let Settings { guard, findings, .. } = &self.settings;
         let asked = async {
             let finding = self.find().await?;
-            let offer =
-                labels::ask(guard.as_deref(), qemu, finding.accelerator).await.map_err(|error| chain(&error))?;
-            Ok((finding, offer))
+            let offer = labels::ask(guard.as_deref(), &self.qemu(), finding.accelerator).await;
+            Ok((finding, offer.map_err(|error| chain(&error))?))
         };
         match asked.await {
             Ok((finding, offer)) => {

@@ -34,6 +34,8 @@ struct Step {
 
 const UNSCHEDULABLE: &str = "patch deployment stuck --patch \
     {\"spec\":{\"progressDeadlineSeconds\":2,\"template\":{\"spec\":{\"nodeSelector\":{\"nowhere\":\"yes\"}}}}}";
+/// Or a busy machine would call the way back stuck as well.
+const PATIENT: &str = "patch deployment stuck --patch {\"spec\":{\"progressDeadlineSeconds\":600}}";
 const STUCK: &str = "wait --for=jsonpath={.status.conditions[?(@.type==\"Progressing\")].reason}=ProgressDeadlineExceeded \
     deployment/stuck --timeout=300s";
 const RECREATE: &str =
@@ -109,7 +111,10 @@ const STEPS: &[Step] = &[
         ],
     ),
     step("scale while stuck", &["scale deployment/stuck --replicas=4"]),
-    step("undo while stuck", &["rollout undo deployment/stuck", "rollout status deployment/stuck --timeout=300s"]),
+    step(
+        "undo while stuck",
+        &[PATIENT, "rollout undo deployment/stuck", "rollout status deployment/stuck --timeout=300s"],
+    ),
     step(
         "delete in the background",
         &["delete deployment web --cascade=background", "wait --for=delete rs,pods -l app=web --timeout=300s"],

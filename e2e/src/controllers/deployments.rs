@@ -39,14 +39,13 @@ fn pods(kubectl: &Kubectl, app: &str, count: i32) -> Result<()> {
     let path = format!("--for=jsonpath={{.status.replicas}}={count}");
     kubectl.ok(&["wait", &path, "deployment", app, WAIT])?;
     kubectl.ok(&["wait", &format!("--for=jsonpath={{.status.readyReplicas}}={count}"), "deployment", app, WAIT])?;
-    let names = labelled(kubectl, "pods", app, ".metadata.name")?;
-    let found = i32::try_from(names.split_whitespace().count())?;
-    ensure!(found == count, "{count} pods are expected, there are {found}: {names}");
-    Ok(())
+    let count = usize::try_from(count)?;
+    let names = ["get", "pods", "-l", &format!("app={app}"), "-o", "name"];
+    kubectl.until(&names, |names| names.lines().count() == count).map(drop)
 }
 
 fn make(kubectl: &Kubectl, name: &str, replicas: i32) -> Result<()> {
-    kubectl.create(&["deployment", name, "--image=i:1", &format!("--replicas={replicas}")])?;
+    kubectl.ok(&["create", "deployment", name, "--image=i:1", &format!("--replicas={replicas}")])?;
     rolled_out(kubectl, name)
 }
 

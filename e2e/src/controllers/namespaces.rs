@@ -28,7 +28,7 @@ pub(super) fn make_key(folder: &Path) -> Result<PathBuf> {
 
 fn furnished(cluster: &mut Cluster) -> Result<()> {
     let kubectl = &cluster.kubectl;
-    kubectl.create(&["namespace", "fresh"])?;
+    kubectl.ok(&["create", "namespace", "fresh"])?;
     let authority = std::fs::read_to_string(cluster.authority()?)?;
     for namespace in ["default", "kube-system", "kube-public", "kube-node-lease", "fresh"] {
         kubectl.ok(&["wait", "-n", namespace, "--for=create", "serviceaccount/default", WAIT])?;
@@ -51,7 +51,7 @@ fn restored(cluster: &mut Cluster) -> Result<()> {
 
 fn token(cluster: &mut Cluster) -> Result<()> {
     let kubectl = &cluster.kubectl;
-    kubectl.create(&["serviceaccount", "-n", "fresh", "robot"])?;
+    kubectl.ok(&["create", "serviceaccount", "-n", "fresh", "robot"])?;
     let secret = "
 apiVersion: v1
 kind: Secret
@@ -95,11 +95,11 @@ pub(super) fn deleted(cluster: &mut Cluster) -> Result<()> {
     let kubectl = &cluster.kubectl;
     kubectl.given(&["create", "-f", "-"], DEFINITION)?;
     kubectl.ok(&["wait", "--for=condition=Established", "crd/ships.test.orlop", WAIT])?;
-    kubectl.create(&["namespace", "full"])?;
+    kubectl.ok(&["create", "namespace", "full"])?;
     kubectl.ok(&["wait", "-n", "full", "--for=create", "serviceaccount/default", WAIT])?;
     let ship = "apiVersion: test.orlop/v1\nkind: Ship\nmetadata: {name: argo, namespace: full}\n";
     kubectl.given(&["create", "-f", "-"], ship)?;
-    kubectl.create(&["deployment", "-n", "full", "web", "--image=i:1", "--replicas=2"])?;
+    kubectl.ok(&["create", "deployment", "-n", "full", "web", "--image=i:1", "--replicas=2"])?;
     kubectl.ok(&["rollout", "status", "-n", "full", "deployment/web", WAIT])?;
     kubectl.ok(&["delete", "namespace", "full", WAIT])?;
     for kind in ["ships.test.orlop", "deployments", "replicasets", "pods", "events", "configmaps"] {

@@ -60,7 +60,7 @@ async fn a_qemu_that_aborts_under_kvm_is_told_with_its_words() {
     let machine = Machine::new("echo 'qemu-system-x86_64: error: failed to set MSR 0x10a' >&2; kill -ABRT $$");
     let found = machine.find().await;
     assert_eq!(found, emulated(Reason::Ended("error: failed to set MSR 0x10a".into())));
-    assert_eq!(found.to_string(), "emulation: QEMU ended under KVM: error: failed to set MSR 0x10a");
+    assert_eq!(found.to_string(), "emulation: QEMU exited under KVM: error: failed to set MSR 0x10a");
     assert!(found.remedy().unwrap().contains("--accelerator tcg"));
 }
 
@@ -76,7 +76,7 @@ async fn a_kernel_that_stops_in_internal_error_means_no_kvm_at_once() {
         echo '{"return":{"status":"internal-error","running":false},"id":3}'; exec sleep 60"#;
     let found = Machine::new(&format!("{GREET}; {stopped}")).find().await;
     assert_eq!(found, emulated(Reason::Stopped("internal-error".into())));
-    assert_eq!(found.to_string(), "emulation: KVM stopped a small kernel (internal-error)");
+    assert_eq!(found.to_string(), "emulation: KVM stopped a test kernel (internal-error)");
 }
 
 #[tokio::test]
@@ -165,7 +165,10 @@ async fn an_operators_choice_is_not_questioned_but_must_be_there() {
     assert_eq!(chosen(Accelerator::Tcg).remedy(), None);
     std::fs::remove_file(&machine.probe.device).unwrap();
     let refused = find(Choice::Kvm, &machine.probe).await.unwrap_err();
-    assert_eq!(refused.to_string(), "--accelerator kvm: open /dev/kvm");
+    assert_eq!(
+        refused.to_string(),
+        "--accelerator kvm: open /dev/kvm (load the module kvm_intel or kvm_amd, or leave --accelerator out)"
+    );
 }
 
 #[tokio::test]

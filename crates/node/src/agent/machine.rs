@@ -18,7 +18,7 @@ const OWNER: (&str, &str) = ("kubevirt.io/", "VirtualMachineInstance");
 pub struct MachineImage {
     /// The image's name, such as `orlop.dev/machine`.
     pub name: String,
-    /// Files that are added: where each is on the machine, and where the container sees it.
+    /// Files and folders that are added: where each is on the machine, and where the container sees it.
     pub files: Vec<(PathBuf, PathBuf)>,
     /// Users for its pods, one each.
     pub users: Range<u32>,

@@ -50,6 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long = "insecure-registry", value_name = "HOST", env = "ORLOP_INSECURE_REGISTRY", value_delimiter = ',')]
     insecure_registries: Vec<String>,
     /// A folder of this machine that images may come from, as `image: oci:FOLDER:TAG`: whoever may create VMs may read them.
+    /// The folder `oci` below the data folder is always one.
     #[arg(long = "image-folder", value_name = "FOLDER", env = "ORLOP_IMAGE_FOLDER", value_delimiter = ',')]
     image_folders: Vec<PathBuf>,
     /// What pods and guests are told about name servers.
@@ -134,7 +135,7 @@ impl Arguments {
     /// Tries what is there.
     pub(super) async fn find(self, data: &Path) -> anyhow::Result<Found> {
         let Self { node_name, qemu, accelerator, insecure_registries, image_folders, resolv_conf, network } = self;
-        let Some(qemu) = hypervisor::programs::qemu(&qemu) else { bail!("{} is not there", qemu.display()) };
+        let Some(qemu) = hypervisor::programs::qemu(&qemu) else { bail!("{} was not found", qemu.display()) };
         let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
         for folder in [places::shims(data), places::kubelet(data), places::handler(data)] {
             std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
@@ -151,7 +152,8 @@ impl Arguments {
         let (finding, runtime, ()) = tokio::try_join!(probed, runtime(data), prepared)?;
         vhost::load();
         let mut registries = workbench::registries(&insecure_registries)?;
-        registries.set_folders(image_folders);
+        // What is in the machine's own folder root has put there.
+        registries.set_folders(image_folders.into_iter().chain([places::own_images(data)]).collect());
         Ok(Found {
             name: node_name.unwrap_or_else(host),
             data: data.to_owned(),
@@ -167,6 +169,14 @@ impl Arguments {
             lacks_ipv6,
         })
     }
+}
+
+/// What launchers must see of a QEMU that is not below `/usr`, which they have: all below its prefix, where it has one.
+fn of_qemu(qemu: &Path) -> Option<(PathBuf, PathBuf)> {
+    let folder = qemu.parent().filter(|_| !qemu.starts_with("/usr"))?;
+    let prefix = folder.parent().filter(|prefix| folder.ends_with("bin") && prefix.parent().is_some());
+    let seen = prefix.unwrap_or(qemu).to_owned();
+    Some((seen.clone(), seen))
 }
 
 /// What the parts of a node are made with.
@@ -203,6 +213,12 @@ impl Found {
     /// What guests run with, now and after every change.
     pub(super) fn findings(&self) -> watch::Receiver<Option<Finding>> {
         self.findings.subscribe()
+    }
+
+    /// The QEMU that guests are to run with, unless launchers find it by themselves.
+    pub(super) fn own_qemu(&self) -> Option<String> {
+        let usual = hypervisor::programs::qemu(Path::new(hypervisor::programs::QEMU));
+        (usual.as_ref() != Some(&self.qemu)).then(|| self.qemu.display().to_string())
     }
 
     /// What pods do without, as long as this process runs.
@@ -253,7 +269,7 @@ impl Found {
             network: Some(Arc::new(network)),
             machine: MachineImage {
                 name: MACHINE_IMAGE.to_owned(),
-                files: vec![(program.clone(), PROGRAM.into())],
+                files: [(program.clone(), PROGRAM.into())].into_iter().chain(of_qemu(&qemu)).collect(),
                 users: FIRST_USER..FIRST_USER + USERS,
             },
             resolv_conf,

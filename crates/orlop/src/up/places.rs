@@ -27,6 +27,11 @@ pub(crate) fn images(data: &Path) -> PathBuf {
     data.join("images")
 }
 
+/// Images as root has put them there, in OCI's layout: VMs may use them.
+pub(crate) fn own_images(data: &Path) -> PathBuf {
+    data.join("oci")
+}
+
 /// A folder per claim.
 pub(crate) fn volumes(data: &Path) -> PathBuf {
     data.join("volumes")

@@ -24,14 +24,14 @@ const NEEDS: &[Need] = &[
     Need {
         what: "CNI plugins",
         why: "connect the pods",
-        any: &["/usr/lib/cni/bridge", "/opt/cni/bin/bridge"],
+        any: &["/usr/lib/cni/bridge", "/usr/libexec/cni/bridge", "/opt/cni/bin/bridge"],
         package: Some("containernetworking-plugins"),
     },
     Need { what: "tun devices", why: "connect the guests", any: &["/dev/net/tun"], package: None },
 ];
 
 /// Where CNI plugins are.
-const PLUGINS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
+const PLUGINS: [&str; 3] = ["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
 /// The folders of CNI plugins that are there.
 pub(crate) fn plugins() -> Vec<PathBuf> {
@@ -45,7 +45,27 @@ pub(crate) fn missing(qemu: &Path) -> Option<String> {
         QEMU => programs::qemu(qemu).is_some(),
         name => find(Path::new(name)).is_some(),
     };
-    tell(root, there).or_else(|| nft().map(|words| nft_trouble(&words)))
+    let groups = || groups_trouble(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default());
+    tell(root, there).or_else(|| nft().map(|words| nft_trouble(&words))).or_else(groups)
+}
+
+/// What is wrong with the control groups of a machine with these mounts; none if some can be made.
+fn groups_trouble(mounts: &str) -> Option<String> {
+    let is_groups = |line: &&str| line.contains(" - cgroup ") || line.contains(" - cgroup2 ");
+    let mut groups = mounts.lines().filter(is_groups).map(|line| line.split(' ').skip(4)).peekable();
+    let remedy = match groups.peek().cloned().and_then(|mut first| first.next()) {
+        None => "they are not mounted:\n  sudo mount -t cgroup2 none /sys/fs/cgroup".to_owned(),
+        Some(first) => {
+            let mut options = groups.filter_map(|mut group| group.nth(1));
+            if options.any(|options| options.split(',').any(|option| option == "rw")) {
+                return None;
+            }
+            format!(
+                "{first} is read-only. In a container, start that with --privileged; elsewhere:\n  sudo mount -o remount,rw {first}"
+            )
+        }
+    };
+    Some(format!("this machine is not ready:\n\x20 control groups hold the pods, and cannot be used: {remedy}"))
 }
 
 /// What nft answers when it is asked for something that it always has; none if that works.
@@ -81,7 +101,7 @@ fn tell(root: bool, there: impl Fn(&str) -> bool) -> Option<String> {
         let _ = writeln!(text, "on Debian or Ubuntu:\n  sudo apt-get install {}", packages.join(" "));
     }
     if missing.iter().any(|need| need.what == "tun devices") {
-        text.push_str("for tun devices:\n  sudo modprobe tun\n");
+        text.push_str("to get tun devices:\n  sudo modprobe tun\n");
     }
     Some(text.trim_end().to_owned())
 }
@@ -89,6 +109,19 @@ fn tell(root: bool, there: impl Fn(&str) -> bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_groups_must_be_there_and_writable() {
+        let mount =
+            |place: &str, options: &str, kind: &str| format!("30 24 0:26 / {place} {options} - {kind} none rw\n");
+        let two = |options: &str| {
+            mount("/sys/fs/cgroup/cpu", "ro,nosuid", "cgroup") + &mount("/sys/fs/cgroup/unified", options, "cgroup2")
+        };
+        assert_eq!(groups_trouble(&two("rw,nosuid")), None);
+        let told = groups_trouble(&two("ro,nosuid")).unwrap();
+        assert!(told.contains("/sys/fs/cgroup/cpu is read-only") && told.contains("remount,rw"), "{told}");
+        assert!(groups_trouble("24 1 8:1 / / rw - ext4 /dev/a rw\n").unwrap().contains("sudo mount -t cgroup2"));
+    }
 
     #[test]
     fn a_machine_that_has_all_passes() {
@@ -105,7 +138,7 @@ mod tests {
             "this machine is not ready:\n\
              \x20 root           namespaces, mounts and devices need it: run `sudo orlop up`\n\
              \x20 nft            connects the guests; looked for nft\n\
-             \x20 CNI plugins    connect the pods; looked for /usr/lib/cni/bridge, /opt/cni/bin/bridge\n\
+             \x20 CNI plugins    connect the pods; looked for /usr/lib/cni/bridge, /usr/libexec/cni/bridge, /opt/cni/bin/bridge\n\
              on Debian or Ubuntu:\n\
              \x20 sudo apt-get install nftables containernetworking-plugins"
         );

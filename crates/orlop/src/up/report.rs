@@ -9,6 +9,7 @@ use manager::serving::Pages;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use super::nodes::Nodes;
 use super::vhost;
 
 /// How everything is at one moment.
@@ -26,6 +27,8 @@ pub(crate) struct Report {
     pub(crate) less: Vec<Less>,
     /// Facts about the machine, in the order of their names.
     pub(crate) facts: BTreeMap<String, String>,
+    /// The nodes, and what keeps them from taking further VMs.
+    pub(crate) nodes: Nodes,
 }
 
 /// Something that VMs do without.
@@ -49,12 +52,13 @@ pub(crate) struct Reporter {
     pub(super) less: Vec<Less>,
     /// What guests run with; nothing where they only pretend.
     pub(super) findings: Option<watch::Receiver<Option<Finding>>>,
+    pub(super) nodes: watch::Receiver<Nodes>,
 }
 
 impl Reporter {
     /// How everything is now.
     pub(crate) fn report(&self) -> Report {
-        let Self { address, pages, facts, less: known, findings } = self;
+        let Self { address, pages, facts, less: known, findings, nodes } = self;
         let troubles = pages.iter().map(|(name, pages)| {
             let told: Vec<String> =
                 pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
@@ -66,7 +70,8 @@ impl Reporter {
         facts.extend(finding.as_ref().map(|finding| ("accelerator".to_owned(), finding.to_string())));
         let found = finding.map(|finding| less(&finding, vhost::is_there())).unwrap_or_default();
         let less = found.into_iter().chain(known.iter().cloned()).collect();
-        Report { pid: std::process::id(), server: format!("https://{address}"), parts, less, facts }
+        let nodes = nodes.borrow().clone();
+        Report { pid: std::process::id(), server: format!("https://{address}"), parts, less, facts, nodes }
     }
 }
 
@@ -82,12 +87,18 @@ impl Report {
             name: less.what.replace(' ', "-"),
             answer: Ok(Some(format!("{}; {}", less.why, less.remedy))),
         });
-        parts.chain(less).collect()
+        let nodes = self.nodes.iter().map(|(name, trouble)| Check {
+            name: format!("node-{name}"),
+            answer: trouble
+                .as_ref()
+                .map_or(Ok(None), |trouble| Err(format!("{}; {}", trouble.why, trouble.remedies.join("; ")))),
+        });
+        parts.chain(nodes).chain(less).collect()
     }
 
     /// Whether nothing keeps VMs from running.
     pub(crate) fn is_well(&self) -> bool {
-        self.parts.values().all(Option::is_none)
+        self.parts.values().all(Option::is_none) && self.nodes.values().all(Option::is_none)
     }
 
     /// In one line: for systemd, and for whoever starts it.
@@ -95,7 +106,9 @@ impl Report {
         let ill: Vec<String> = self
             .parts
             .iter()
-            .filter_map(|(name, trouble)| trouble.as_ref().map(|trouble| format!("{name}: {trouble}")))
+            .map(|(name, trouble)| (name, trouble.as_ref()))
+            .chain(self.nodes.iter().map(|(name, trouble)| (name, trouble.as_ref().map(|trouble| &trouble.why))))
+            .filter_map(|(name, trouble)| trouble.map(|trouble| format!("{name}: {trouble}")))
             .collect();
         let less: Vec<&str> = self.less.iter().map(|less| less.what.as_str()).collect();
         match (ill.is_empty(), less.is_empty()) {
@@ -125,6 +138,7 @@ fn less(finding: &Finding, has_vhost_net: bool) -> Vec<Less> {
 mod tests {
     use hypervisor::accelerator::{Accelerator, Reason};
 
+    use super::super::nodes::Trouble;
     use super::*;
 
     #[test]
@@ -155,5 +169,13 @@ mod tests {
         assert_eq!(report.line(), "https://s, with no KVM");
         report.parts = BTreeMap::from([("node".to_owned(), Some("late".to_owned()))]);
         assert_eq!(report.line(), "not well: node: late");
+        let full = Trouble { why: "DiskPressure".to_owned(), remedies: vec!["free some space".to_owned()] };
+        report.parts = BTreeMap::new();
+        report.nodes = BTreeMap::from([("here".to_owned(), Some(full)), ("there".to_owned(), None)]);
+        assert_eq!(report.line(), "not well: here: DiskPressure");
+        assert!(!report.is_well());
+        let told = report.checks().into_iter().map(|check| (check.name, check.answer.is_ok()));
+        let told: Vec<_> = told.collect();
+        assert_eq!(told[..2], [("node-here".to_owned(), false), ("node-there".to_owned(), true)]);
     }
 }

@@ -1,14 +1,36 @@
 //! `orlop up --print-unit`: the service of systemd.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+
+/// This program, where a service may rely on it: not in a folder that the next build changes and `cargo clean` empties.
+pub(crate) fn program() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("find this program")?;
+    if program.ancestors().any(|folder| folder.join("CACHEDIR.TAG").exists()) {
+        bail!(
+            "{} is in a folder of builds, which no service should depend on. Install it first:\n\
+             \x20 sudo install {0} /usr/local/bin/orlop\n\
+             \x20 /usr/local/bin/orlop up --print-unit",
+            program.display()
+        );
+    }
+    Ok(program)
+}
 
 /// A unit whose restart spares the VMs: only the process itself is ended, not the pods that it has started. When the machine
 /// is shut down, guests are powered off first: systemd would end QEMU under them.
-pub(crate) fn unit(program: &Path, arguments: &[String], data: &Path) -> String {
+///
+/// It starts the program with these flags and variables, and with this folder, which is absolute: a service has another
+/// working folder.
+pub(crate) fn unit(program: &Path, flags: &[String], settings: &[(String, String)], data: &Path) -> String {
     let words = |words: &[String]| words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
     let program = program.display().to_string();
-    let start = words(&[std::slice::from_ref(&program), arguments].concat());
-    let down = words(&[program, "down".to_owned(), "--data-dir".to_owned(), data.display().to_string()]);
+    let folder = ["--data-dir".to_owned(), data.display().to_string()];
+    let start = words(&[std::slice::from_ref(&program), &without_folder(flags), &folder].concat());
+    let down = words(&[&[program, "down".to_owned()], &folder[..]].concat());
+    let settings: String =
+        settings.iter().map(|(name, value)| format!("Environment={}\n", quote(&format!("{name}={value}")))).collect();
     format!(
         "[Unit]\n\
          Description=Orlop: virtual machines through the Kubernetes API\n\
@@ -18,6 +40,7 @@ pub(crate) fn unit(program: &Path, arguments: &[String], data: &Path) -> String 
          [Service]\n\
          # Up is when VMs can be started; `systemctl status` shows how it is.\n\
          Type=notify\n\
+         {settings}\
          ExecStart={start}\n\
          Restart=always\n\
          RestartSec=1\n\
@@ -32,6 +55,20 @@ pub(crate) fn unit(program: &Path, arguments: &[String], data: &Path) -> String 
          [Install]\n\
          WantedBy=multi-user.target\n"
     )
+}
+
+/// Flags but for `--data-dir`.
+fn without_folder(flags: &[String]) -> Vec<String> {
+    let mut flags = flags.iter();
+    let mut kept = Vec::new();
+    while let Some(flag) = flags.next() {
+        match flag.as_str() {
+            "--data-dir" => drop(flags.next()),
+            other if other.starts_with("--data-dir=") => {}
+            _ => kept.push(flag.clone()),
+        }
+    }
+    kept
 }
 
 /// As systemd reads words: percent signs and quotes have a meaning.
@@ -50,9 +87,11 @@ mod tests {
 
     #[test]
     fn the_unit_starts_what_was_asked_for_and_spares_the_pods() {
-        let arguments = ["up", "--data-dir", "/srv/my data"].map(str::to_owned);
-        let unit = unit(Path::new("/usr/bin/orlop"), &arguments, Path::new("/srv/my data"));
-        assert!(unit.contains("ExecStart=/usr/bin/orlop up --data-dir \"/srv/my data\"\n"), "{unit}");
+        let flags = ["up", "--data-dir", "my data", "--listen=[::]:6443", "--data-dir=twice"].map(str::to_owned);
+        let settings = [("ORLOP_BRIDGE".to_owned(), "br 0".to_owned())];
+        let unit = unit(Path::new("/usr/bin/orlop"), &flags, &settings, Path::new("/srv/my data"));
+        let start = "ExecStart=/usr/bin/orlop up \"--listen=[::]:6443\" --data-dir \"/srv/my data\"\n";
+        assert!(unit.contains(&format!("Environment=\"ORLOP_BRIDGE=br 0\"\n{start}")), "{unit}");
         assert!(unit.contains("KillMode=process\n") && unit.contains("Type=notify\n"));
         // Only the machine's own end stops them.
         assert!(unit.contains("is-system-running"), "{unit}");

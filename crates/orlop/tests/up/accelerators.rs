@@ -1,10 +1,12 @@
 //! Machines whose KVM is broken, goes away, or fails a guest.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 
 use crate::Test;
@@ -16,6 +18,7 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_broken_kvm_is_told_and_guests_are_emulated", a_broken_kvm_is_told_and_guests_are_emulated),
     ("a_kvm_that_goes_away_is_noticed", a_kvm_that_goes_away_is_noticed),
     ("a_guest_that_kvm_cannot_run_tells_so", a_guest_that_kvm_cannot_run_tells_so),
+    ("a_guest_that_kvm_fails_has_the_machine_ask_again", a_guest_that_kvm_fails_has_the_machine_ask_again),
     ("an_operators_choice_of_accelerator_is_followed", an_operators_choice_of_accelerator_is_followed),
 ];
 
@@ -39,11 +42,14 @@ fn a_broken_kvm_is_told_and_guests_are_emulated() -> Result<()> {
     let kinds = [
         (
             "echo 'qemu: error: failed to set MSR 0x10a' >&2; kill -ABRT $$",
-            "QEMU ended under KVM: error: failed to set MSR",
+            "QEMU exited under KVM: error: failed to set MSR",
         ),
-        ("echo \"qemu: unable to find CPU model 'host'\" >&2; exit 1", "unable to find CPU model 'host'"),
-        (&format!("{greet}; {stop}"), "KVM stopped a small kernel (internal-error)"),
-        ("exec sleep 600", "a small kernel did not come to its end under KVM"),
+        (
+            "echo \"qemu: unable to find CPU model 'host'\" >&2; exit 1",
+            "QEMU exited under KVM: unable to find CPU model 'host'",
+        ),
+        (&format!("{greet}; {stop}"), "KVM stopped a test kernel (internal-error)"),
+        ("exec sleep 600", "a test kernel did not finish under KVM"),
     ];
     for (how, told) in kinds {
         let qemu = broken(how)?;
@@ -51,7 +57,7 @@ fn a_broken_kvm_is_told_and_guests_are_emulated() -> Result<()> {
         let machine = Machine::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
         // It works, with less: no reason for another exit code than zero.
         let said = status(&machine)?;
-        ensure!(said.contains(&format!("accelerator       emulation: {}", "")) && said.contains(told), "{how}: {said}");
+        ensure!(said.contains(&format!("accelerator       emulation: {told}")), "{how}: {said}");
         ensure!(
             said.contains("works with less\n  no KVM") && said.contains("-> the machine's KVM is broken"),
             "{said}"
@@ -66,7 +72,8 @@ fn a_broken_kvm_is_told_and_guests_are_emulated() -> Result<()> {
 }
 
 fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
-    let qemu = StandIn::new("qemu", GOOD)?;
+    // It is slow at first, which is no fault.
+    let qemu = StandIn::new("qemu", &format!("[[ \"$*\" != *isa-debug-exit* ]] || sleep 3; {GOOD}"))?;
     let path = qemu.path();
     let machine = Machine::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
     let said = until(&machine, "KVM: it was tried, and works")?;
@@ -94,7 +101,7 @@ fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
     machine.patch_node(&label)?;
     machine.phase("waits", Phase::Running, None)?;
 
-    inside(&["sh", "-c", "touch /dev/kvm; chmod 666 /dev/kvm"])?;
+    inside(&["mknod", "-m", "666", "/dev/kvm", "c", "1", "3"])?;
     until(&machine, "KVM: it was tried, and works").map(drop)
 }
 
@@ -106,9 +113,8 @@ fn launcher(machine: &Machine, name: &str) -> Result<(String, String)> {
     Ok((pod.metadata.uid.clone().unwrap_or_default(), serde_json::to_string(&pod.spec)?))
 }
 
-fn a_guest_that_kvm_cannot_run_tells_so() -> Result<()> {
-    // The probe passes; of a guest, the monitor tells what a real one tells when KVM gives up.
-    let monitor = r#"
+/// A monitor that tells what a real one tells when KVM gives up a guest.
+const MONITOR: &str = r#"
 import json, socket, sys
 def connect(name):
     peer = socket.socket(socket.AF_UNIX)
@@ -128,13 +134,59 @@ for command in reader:
         say(event="RESUME", timestamp={"seconds": 1, "microseconds": 0})
         say(event="STOP", timestamp={"seconds": 1, "microseconds": 0})
 "#;
-    let python = StandIn::new("monitor.py", "")?;
-    std::fs::write(python.path(), monitor)?;
-    let script = format!(
-        "[[ \"$*\" == *isa-debug-exit* || \"$*\" == *'none,accel'* ]] || exec python3 {} \"$@\"\n{GOOD}",
-        python.path().display()
-    );
-    let qemu = StandIn::new("qemu", &script)?;
+
+/// A QEMU whose KVM passes the probe, until that is ended, and runs no guest. It has a prefix of its own, as in `/opt`.
+struct Fickle(tempfile::TempDir);
+
+impl Fickle {
+    fn new() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        // Whoever runs the guest is not root.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+        let fickle = Self(folder);
+        let place = fickle.0.path().display();
+        let is_asked = "\"$*\" == *isa-debug-exit* || \"$*\" == *'none,accel'*";
+        let script = format!(
+            "#!/bin/bash\nif [[ \"$*\" != *kvm* ]]; then exec {QEMU} \"$@\"; fi\n\
+             if [[ {is_asked} ]]; then if [ ! -e {place}/ended ]; then {GOOD}; fi; kill -ABRT $$; fi\n\
+             exec python3 {place}/monitor.py \"$@\"\n"
+        );
+        std::fs::write(fickle.0.path().join("monitor.py"), MONITOR)?;
+        std::fs::create_dir(fickle.0.path().join("bin"))?;
+        testkit::scripts::program(&fickle.path(), &script);
+        Ok(fickle)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("bin/qemu")
+    }
+
+    /// From now on the probe fails, too.
+    fn end(&self) -> Result<()> {
+        Ok(std::fs::write(self.0.path().join("ended"), "")?)
+    }
+}
+
+fn a_guest_that_kvm_fails_has_the_machine_ask_again() -> Result<()> {
+    let qemu = Fickle::new()?;
+    let path = qemu.path();
+    let machine = Machine::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
+    until(&machine, "KVM: it was tried, and works")?;
+    machine.ready()?;
+    qemu.end()?;
+    ensure!(status(&machine)?.contains("KVM: it was tried, and works"), "nobody had a reason to doubt it");
+    machine.create::<api::vm::VirtualMachine>(linux("unlucky", "Always")?)?;
+    // The guest's end is told, and is reason enough to try KVM again: the next start is emulated.
+    until(&machine, "emulation: QEMU exited under KVM")?;
+    machine.phase("unlucky", Phase::Running, None)?;
+    let events = machine.runtime.block_on(machine.api::<Event>().list(&ListParams::default()))?.items;
+    let told: Vec<String> = events.into_iter().filter_map(|event| event.message).collect();
+    ensure!(told.iter().any(|words| words.contains("KVM stopped the guest soon after its start")), "{told:?}");
+    Ok(())
+}
+
+fn a_guest_that_kvm_cannot_run_tells_so() -> Result<()> {
+    let qemu = Fickle::new()?;
     let (cache, manifest) = (tempfile::tempdir()?, instance()?);
     let run = || -> Result<String> {
         let mut command = Command::new("unshare");

@@ -50,7 +50,9 @@ impl Machine {
     /// Starts one with further flags.
     pub(crate) fn with(flags: &[&str]) -> Result<Self> {
         // A long path, as no socket can have it.
-        let folder = tempfile::Builder::new().prefix("orlop-up-in-a-folder-with-a-long-name-").tempdir()?;
+        let folder = tempfile::Builder::new()
+            .prefix("orlop-up-in-a-folder-whose-name-is-longer-than-that-of-any-socket-may-be-")
+            .tempdir()?;
         Self::made(folder, None, flags)
     }
 

@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use serde_json::json;
 
 use super::Test;
-use super::guests::{Terminal, add_volume, bare, linux};
+use super::guests::{Terminal, add_volume, bare, linux, template};
 use super::leftovers::Leftovers;
 use super::machine::{BRIDGE, Machine, qemus};
 use super::machines::status;
@@ -161,7 +161,9 @@ fn down_powers_guests_off_and_up_brings_them_back() -> Result<()> {
     for (name, strategy) in [("always", "Always"), ("once", "Once"), ("halted", "Halted")] {
         machine.create::<VirtualMachine>(bare(name, strategy))?;
     }
-    machine.create::<VirtualMachine>(linux("linux", "Always")?)?;
+    let mut polite = linux("linux", "Always")?;
+    template(&mut polite)["terminationGracePeriodSeconds"] = json!(300);
+    machine.create::<VirtualMachine>(polite)?;
     let linux = machine.phase("linux", Phase::Running, None)?;
     let first = machine.phase("always", Phase::Running, None)?;
     machine.phase("once", Phase::Running, None)?;

@@ -75,7 +75,9 @@ fn furnish() {
         ip(words);
     }
     ip("addr add 192.0.2.1/24 dev LINK");
-    ip("addr add 2001:db8::1/64 dev LINK nodad");
+    if std::path::Path::new("/proc/sys/net/ipv6").exists() {
+        ip("addr add 2001:db8::1/64 dev LINK nodad");
+    }
     let chain = |hook: &str| {
         format!(
             "chain {hook} {{ type filter hook {hook} priority 10; policy accept; counter accept comment \"kept\"; }}"

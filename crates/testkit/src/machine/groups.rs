@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::mounts::{self, Mount};
 
 /// What names begin with; what follows is the process that made it.
-pub(super) const PREFIX: &str = "orlop-";
+pub(super) const PREFIX: &str = "orlop-t-";
 /// How often a group is tried to be removed: the kernel lets go of processes a moment after they have ended.
 const TRIES: usize = 200;
 
@@ -22,7 +22,11 @@ struct Group {
 
 impl Groups {
     pub(super) fn make() -> Self {
-        let hierarchies: Vec<Mount> = mounts::all().into_iter().filter(Mount::is_groups).collect();
+        let mut hierarchies: Vec<Mount> = mounts::all().into_iter().filter(Mount::is_groups).collect();
+        // One may be mounted in several places; the usual one comes first.
+        hierarchies.sort_by_key(|mount| !mount.place.starts_with("/sys/fs/cgroup"));
+        let mut seen = std::collections::BTreeSet::new();
+        hierarchies.retain(|mount| seen.insert((mount.kind.clone(), mount.controllers())));
         let is_unified = hierarchies.iter().all(|mount| mount.kind == "cgroup2");
         Self(hierarchies.iter().map(|mount| Group::make(mount, is_unified)).collect())
     }

@@ -47,6 +47,9 @@ pub(super) fn arguments(input: &Input<'_>, mounts: &Mounts) -> Vec<String> {
     if let Some(path) = architecture.ovmf_path {
         flag("ovmf-path", path.to_owned());
     }
+    if let Some(qemu) = &input.launcher.qemu {
+        flag("qemu", qemu.clone());
+    }
     if input.is_emulated() {
         arguments.push("--use-emulation".to_owned());
     }
@@ -94,6 +97,9 @@ mod tests {
             "virtualMachineOptions": { "disableSerialConsoleLog": {} },
         }));
         assert!(of(&bench, json!({})).ends_with("--ovmf-path /ovmf --use-emulation"));
+        let mut own = Bench::default();
+        own.launcher.qemu = Some("/opt/qemu/bin/qemu".to_owned());
+        assert!(of(&own, json!({})).contains(" --qemu /opt/qemu/bin/qemu "));
         let loud = of(&bench, json!({ "domain": { "devices": { "logSerialConsole": true } } }));
         assert!(loud.ends_with("--log-serial-console"));
         let without =
