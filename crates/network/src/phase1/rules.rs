@@ -1,4 +1,4 @@
-//! The rules of a pod: what comes in goes to the guest, what the guest sends goes out in the pod's name.
+//! The rules of a pod: what comes in goes to the guest, what the guest sends as itself goes out in the pod's name.
 
 use nftables::expr::Expression;
 use nftables::schema::NfObject;
@@ -6,7 +6,7 @@ use nftables::stmt::Statement;
 use nftables::types::{NfFamily, NfHook};
 
 use super::layout::Layout;
-use super::{Interface, Port, Protocol};
+use super::{Interface, Port, Protocol, guard};
 use crate::nft::{self, TableOf};
 
 /// The table of ours, one per family.
@@ -40,6 +40,7 @@ pub(super) fn rules(interfaces: &[(&Interface, &Layout, bool)]) -> Vec<NfObject<
     if has_six {
         objects.extend(six.into_objects());
     }
+    objects.extend(guard::rules(TABLE, interfaces));
     objects
 }
 
