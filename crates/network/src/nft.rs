@@ -4,13 +4,15 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nftables::expr::{
-    BinaryOperation, Expression, Meta, MetaKey, NamedExpression, Payload, PayloadField, Prefix, SetItem,
+    BinaryOperation, CT, Expression, Meta, MetaKey, NamedExpression, Payload, PayloadField, Prefix, SetItem,
 };
 use nftables::schema::{Chain, NfCmd, NfListObject, NfObject, Nftables, Rule, Table};
 use nftables::stmt::{JumpTarget, Match, NAT, Operator, Statement};
 use nftables::types::{NfChainPolicy, NfChainType, NfFamily, NfHook};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+
+use crate::phase1::Protocol;
 
 /// A transaction takes milliseconds; a busy machine may need seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -184,6 +186,33 @@ pub(crate) fn accept() -> Statement<'static> {
 /// Loses a packet.
 pub(crate) fn drop() -> Statement<'static> {
     Statement::Drop(None)
+}
+
+/// Loses a packet, and tells its sender that nobody listens there.
+pub(crate) fn refuse() -> Statement<'static> {
+    Statement::Reject(None)
+}
+
+/// Belongs to what was let pass before, or to what the machine itself has begun.
+pub(crate) fn is_answer() -> Statement<'static> {
+    let state = CT { key: "state".into(), family: None, dir: None };
+    let known = Expression::List(vec![text("established"), text("related")]);
+    compare(Expression::Named(NamedExpression::CT(state)), Operator::IN, known)
+}
+
+/// The protocol that a packet carries, such as `icmp`.
+pub(crate) fn carries(protocol: &'static str) -> Statement<'static> {
+    equal(meta(MetaKey::L4proto), text(protocol))
+}
+
+/// A port that a packet is for.
+pub(crate) fn is_for(protocol: Protocol, port: u16) -> Statement<'static> {
+    let header = match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    };
+    field_is(header, "dport", Expression::Number(port.into()))
 }
 
 /// Goes on in another chain.

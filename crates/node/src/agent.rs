@@ -61,6 +61,7 @@ use parts::{Failure, ImageStore, PodNetwork, PodRuntime};
 use pod::Entry;
 use pulls::Pulls;
 
+pub use dns::name_servers;
 pub use machine::MachineImage;
 
 /// Pods that are worked on at the same time. What takes long, such as a pull, is not waited for by a worker.
