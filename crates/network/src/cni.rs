@@ -6,6 +6,7 @@
 //!
 //! # Guarantees
 //! - A record is on disk before a plugin runs and until all is removed: what a crash leaves is found by it.
+//! - Pods reach of the machine what they are allowed to, and through it no metadata of a cloud; see [`Cni::let_reach`].
 //! - Pods are added at the same time and removed one by one, while none is added: whatever is in the bridge and in no record
 //!   then belongs to nobody.
 
@@ -14,6 +15,7 @@ mod error;
 mod host;
 mod leftovers;
 mod plugins;
+mod reach;
 mod records;
 
 use std::collections::BTreeSet;
@@ -31,6 +33,7 @@ use crate::namespace::Namespace;
 use addresses::Pool;
 pub use error::{CniError, Exhausted, LinkError, NftError, PluginError};
 use plugins::{Action, Added};
+pub use reach::Service;
 use records::{Former, Progress, Record, Records};
 
 /// The plugins that every pod needs.
@@ -98,6 +101,7 @@ pub struct Cni {
     /// Held by who has plugins running: additions share it, a removal has it alone. Taken before the records.
     plugins: RwLock<()>,
     records: Mutex<Records>,
+    reach: std::sync::Mutex<reach::Reach>,
 }
 
 impl Cni {
@@ -118,7 +122,8 @@ impl Cni {
         }
         let pools = pools(&settings.network)?;
         let records = Records::open(&settings.state).map_err(records_error("read"))?;
-        Ok(Self { settings, pools, plugins: RwLock::default(), records: Mutex::new(records) })
+        let (plugins, reach) = Default::default();
+        Ok(Self { settings, pools, plugins, records: Mutex::new(records), reach })
     }
 
     /// The network that was made with these records, whatever the settings are by now; none if there is none.
@@ -137,7 +142,7 @@ impl Cni {
     }
 
     /// Makes the bridge with the gateways' addresses and lets the machine forward. May be called again. A network that was
-    /// made with other settings goes first.
+    /// made with other settings goes first. Of the machine itself pods reach nothing until [`Cni::let_reach`] says what.
     ///
     /// # Errors
     /// When the kernel refuses something, or pods are still in that other network.
@@ -272,20 +277,6 @@ impl Cni {
             self.detach(records, &record).await?;
         }
         self.remove_leftovers(records, None).await
-    }
-
-    async fn make_host(&self, records: &mut Records) -> Result<(), CniError> {
-        let network = &self.settings.network;
-        let former = match records.former.clone() {
-            Some(former) => former,
-            None => Former { sysctls: host::forwarding(network)?, ..Former::default() },
-        };
-        let former = Former { network: Some(network.clone()), ..former };
-        records.set_former(former.clone()).map_err(records_error("write"))?;
-        host::make(network, &self.pools).await?;
-        host::forward(&former.sysctls)?;
-        records.is_made = true;
-        Ok(())
     }
 
     /// Whether all was done, and the link is there still: a new namespace may have an old one's number.

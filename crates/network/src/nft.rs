@@ -3,12 +3,16 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use nftables::expr::{Expression, Meta, MetaKey, NamedExpression, Payload, PayloadField, Prefix};
+use nftables::expr::{
+    BinaryOperation, CT, Expression, Meta, MetaKey, NamedExpression, Payload, PayloadField, Prefix, SetItem,
+};
 use nftables::schema::{Chain, NfCmd, NfListObject, NfObject, Nftables, Rule, Table};
-use nftables::stmt::{Match, NAT, Operator, Statement};
+use nftables::stmt::{JumpTarget, Match, NAT, Operator, Statement};
 use nftables::types::{NfChainPolicy, NfChainType, NfFamily, NfHook};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
+
+use crate::phase1::Protocol;
 
 /// A transaction takes milliseconds; a busy machine may need seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -43,11 +47,30 @@ impl TableOf {
 
     /// A chain for address translation.
     pub(crate) fn nat_chain(&mut self, name: &'static str, hook: NfHook, priority: i32) {
+        self.hooked(name, NfChainType::NAT, hook, priority);
+    }
+
+    /// A chain that lets packets pass or not.
+    pub(crate) fn filter_chain(&mut self, name: &'static str, hook: NfHook, priority: i32) {
+        self.hooked(name, NfChainType::Filter, hook, priority);
+    }
+
+    /// A chain that other chains lead to.
+    pub(crate) fn chain(&mut self, name: &str) {
+        self.objects.push(add(NfListObject::Chain(Chain {
+            family: self.family,
+            table: self.name.clone().into(),
+            name: name.to_owned().into(),
+            ..Chain::default()
+        })));
+    }
+
+    fn hooked(&mut self, name: &'static str, kind: NfChainType, hook: NfHook, priority: i32) {
         self.objects.push(add(NfListObject::Chain(Chain {
             family: self.family,
             table: self.name.clone().into(),
             name: name.into(),
-            _type: Some(NfChainType::NAT),
+            _type: Some(kind),
             hook: Some(hook),
             prio: Some(priority),
             policy: Some(NfChainPolicy::Accept),
@@ -55,11 +78,11 @@ impl TableOf {
         })));
     }
 
-    pub(crate) fn rule(&mut self, chain: &'static str, statements: Vec<Statement<'static>>) {
+    pub(crate) fn rule(&mut self, chain: &str, statements: Vec<Statement<'static>>) {
         self.objects.push(add(NfListObject::Rule(Rule {
             family: self.family,
             table: self.name.clone().into(),
-            chain: chain.into(),
+            chain: chain.to_owned().into(),
             expr: statements.into(),
             ..Rule::default()
         })));
@@ -126,9 +149,75 @@ pub(crate) fn does_not_go_by(link: &str) -> Statement<'static> {
 }
 
 /// A field of a header, such as `ip` `saddr`.
-pub(crate) fn field_is(protocol: &'static str, field: &'static str, value: Expression<'static>) -> Statement<'static> {
-    let field = PayloadField { protocol: protocol.into(), field: field.into() };
-    equal(Expression::Named(NamedExpression::Payload(Payload::PayloadField(field))), value)
+pub(crate) fn field_is(protocol: &'static str, name: &'static str, value: Expression<'static>) -> Statement<'static> {
+    equal(field(protocol, name), value)
+}
+
+/// Any other value of it.
+pub(crate) fn field_is_not(
+    protocol: &'static str,
+    name: &'static str,
+    value: Expression<'static>,
+) -> Statement<'static> {
+    compare(field(protocol, name), Operator::NEQ, value)
+}
+
+/// A value of it, but for the bits that the mask does not have.
+pub(crate) fn field_is_masked(
+    protocol: &'static str,
+    name: &'static str,
+    mask: &'static str,
+    value: &'static str,
+) -> Statement<'static> {
+    let masked = BinaryOperation::AND(field(protocol, name), text(mask));
+    equal(Expression::BinaryOperation(Box::new(masked)), text(value))
+}
+
+/// Any of these, as a value.
+pub(crate) fn any(values: impl IntoIterator<Item = Expression<'static>>) -> Expression<'static> {
+    Expression::Named(NamedExpression::Set(values.into_iter().map(SetItem::Element).collect()))
+}
+
+/// Lets a packet pass.
+pub(crate) fn accept() -> Statement<'static> {
+    Statement::Accept(None)
+}
+
+/// Loses a packet.
+pub(crate) fn drop() -> Statement<'static> {
+    Statement::Drop(None)
+}
+
+/// Loses a packet, and tells its sender that nobody listens there.
+pub(crate) fn refuse() -> Statement<'static> {
+    Statement::Reject(None)
+}
+
+/// Belongs to what was let pass before, or to what the machine itself has begun.
+pub(crate) fn is_answer() -> Statement<'static> {
+    let state = CT { key: "state".into(), family: None, dir: None };
+    let known = Expression::List(vec![text("established"), text("related")]);
+    compare(Expression::Named(NamedExpression::CT(state)), Operator::IN, known)
+}
+
+/// The protocol that a packet carries, such as `icmp`.
+pub(crate) fn carries(protocol: &'static str) -> Statement<'static> {
+    equal(meta(MetaKey::L4proto), text(protocol))
+}
+
+/// A port that a packet is for.
+pub(crate) fn is_for(protocol: Protocol, port: u16) -> Statement<'static> {
+    let header = match protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    };
+    field_is(header, "dport", Expression::Number(port.into()))
+}
+
+/// Goes on in another chain.
+pub(crate) fn jump(chain: &str) -> Statement<'static> {
+    Statement::Jump(JumpTarget { target: chain.to_owned().into() })
 }
 
 /// A network, as a value.
@@ -155,6 +244,11 @@ pub(crate) fn from_source(address: &impl ToString) -> Statement<'static> {
 /// The address of the link that it leaves by as its source.
 pub(crate) fn masquerade() -> Statement<'static> {
     Statement::Masquerade(None)
+}
+
+fn field(protocol: &'static str, name: &'static str) -> Expression<'static> {
+    let field = PayloadField { protocol: protocol.into(), field: name.into() };
+    Expression::Named(NamedExpression::Payload(Payload::PayloadField(field)))
 }
 
 fn translation(addr: Option<Expression<'static>>) -> NAT<'static> {

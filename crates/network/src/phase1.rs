@@ -9,8 +9,10 @@
 //! # Guarantees
 //! - What was begun and cut off is finished by the next call; what was finished is answered from the record.
 //! - A record is never applied to another namespace than the one that it was made for.
+//! - A guest sends in its own name alone, and reaches nothing that its pod keeps to itself.
 
 mod child;
+mod guard;
 mod layout;
 mod rules;
 mod sockets;

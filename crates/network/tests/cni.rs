@@ -1,6 +1,9 @@
 //! Pods' networks with the real plugins, on a machine that is a namespace of its own.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "cni/reach.rs"]
+mod reach;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
@@ -13,8 +16,8 @@ fn main() -> std::process::ExitCode {
     Harness::default()
         .needing(&[Need::Root, Need::Program("nft"), Need::Program("iptables"), Need::Program("/usr/lib/cni/bridge")])
         .run(tests![
-            pods_reach_each_other_and_the_machine_and_leave_nothing_behind,
-            what_leaves_the_machine_does_so_in_its_name,
+            pods_reach_each_other_and_leave_nothing_behind,
+            reach::what_leaves_the_machine_does_so_in_its_name,
             an_identity_keeps_its_address_and_others_get_another,
             a_network_goes_as_it_was_made_and_identities_come_back_to_their_addresses,
             another_network_takes_the_place_of_one_that_has_no_pods,
@@ -26,6 +29,10 @@ fn main() -> std::process::ExitCode {
             a_port_of_the_machine_leads_to_a_pod_and_is_gone_with_it,
             of_an_addition_that_failed_nothing_is_left,
             what_cannot_work_is_refused_by_name,
+            reach::pods_reach_of_the_machine_what_is_allowed,
+            reach::the_machine_reaches_its_pods_and_hears_their_answers,
+            reach::the_metadata_of_a_cloud_is_not_for_pods,
+            reach::a_machine_without_ipv6_for_pods_has_no_way_around,
         ])
 }
 
@@ -95,7 +102,7 @@ fn reaches(from: &Namespace, to: &Namespace, at: IpAddr) -> bool {
     from.dial((at, listener.local_addr().unwrap().port()).into()).is_some()
 }
 
-fn pods_reach_each_other_and_the_machine_and_leave_nothing_behind() {
+fn pods_reach_each_other_and_leave_nothing_behind() {
     let machine = Machine::new();
     let (one, other) = (Namespace::new(), Namespace::new());
     let before = machine.look();
@@ -118,7 +125,7 @@ fn pods_reach_each_other_and_the_machine_and_leave_nothing_behind() {
     for family in 0..2 {
         assert!(reaches(&one, &other, second[family]));
         assert!(reaches(&other, &one, first[family]));
-        assert!(reaches(&one, &machine.namespace, gateways[family]));
+        assert!(!reaches(&one, &machine.namespace, gateways[family]));
         assert!(reaches(&machine.namespace, &one, first[family]));
     }
     machine.on(async || {
@@ -132,24 +139,6 @@ fn pods_reach_each_other_and_the_machine_and_leave_nothing_behind() {
         cni.remove_all().await.unwrap();
     });
     assert_eq!(machine.look(), before);
-}
-
-fn what_leaves_the_machine_does_so_in_its_name() {
-    let machine = Machine::new();
-    let (world, one) = (Namespace::new(), Namespace::new());
-    machine.namespace.connect("uplink", &world, "nic");
-    for (namespace, link, host) in [(&machine.namespace, "uplink", 1), (&world, "nic", 2)] {
-        namespace.ip(&format!("addr add 198.51.100.{host}/24 dev {link}"));
-        namespace.ip(&format!("addr add fd55::{host}/64 dev {link} nodad"));
-    }
-    machine.on(async || machine.cni().add(&pod("one", &one)).await.unwrap());
-    let listener = world.inside(|| TcpListener::bind(("::", 80)).unwrap());
-    for (to, from) in [("198.51.100.2:80", "198.51.100.1"), ("[fd55::2]:80", "fd55::1")] {
-        let _stream = one.dial(to.parse().unwrap()).unwrap();
-        assert_eq!(listener.accept().unwrap().1.ip().to_canonical(), from.parse::<IpAddr>().unwrap());
-    }
-    let heeds = machine.namespace.run("cat", &["/proc/sys/net/ipv6/conf/uplink/accept_ra"]);
-    assert_eq!(heeds.trim(), "2", "the machine's own way is not lost");
 }
 
 fn an_identity_keeps_its_address_and_others_get_another() {

@@ -69,8 +69,10 @@ async fn guest() -> Guest {
     let server = tokio::spawn(async move {
         let _ = serve(&interfaces[0], sockets.remove(0), &settings).await;
     });
-    namespace.ip(&format!("link add nic address {} type veth peer name guest netns {}", mac(), pod.pid()));
-    pod.ip("link set guest master k6t-eth0 up");
+    // In the place of the tap, so that what guards that guards this.
+    pod.ip("link del tap0");
+    namespace.ip(&format!("link add nic address {} type veth peer name tap0 netns {}", mac(), pod.pid()));
+    pod.ip("link set tap0 master k6t-eth0 up");
     Guest { namespace, _pod: pod, _peer: peer, _folder: folder, server }
 }
 

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
@@ -22,6 +22,8 @@ fn main() -> std::process::ExitCode {
         async a_record_of_another_namespace_is_a_final_error,
         async a_plan_that_cannot_be_is_a_final_error_and_a_missing_link_is_not,
         async a_tap_with_several_queues_is_a_multi_queue_tap,
+        async a_guest_sends_in_its_own_name_alone,
+        async what_a_pod_keeps_to_itself_its_guest_does_not_reach,
     ])
 }
 
@@ -57,11 +59,14 @@ impl Pod {
         set_up(program(), self.namespace.open().as_fd(), &self.state(), plan).await
     }
 
-    /// A guest whose network card is one end of a veth; the other end is in the bridge, as the tap is.
+    /// A guest whose network card is one end of a veth; the other end is in the bridge, in the place of the tap.
     fn guest(&self) -> Namespace {
         let guest = Namespace::new();
-        self.namespace.connect("guest", &guest, "nic");
-        self.namespace.ip("link set guest master k6t-eth0");
+        self.namespace.ip("link del tap0");
+        let card = format!("peer name nic address {} netns {}", mac(), guest.pid());
+        self.namespace.ip(&format!("link add tap0 type veth {card}"));
+        self.namespace.ip("link set tap0 master k6t-eth0 up");
+        guest.ip("link set nic up");
         guest.ip("addr add 10.0.2.2/24 dev nic");
         guest.ip("addr add fd10:0:2::2/120 dev nic nodad");
         guest.ip("route add default via 10.0.2.1");
@@ -74,11 +79,15 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_network-setup-test"))
 }
 
+fn mac() -> Mac {
+    Mac::stable("uid", "default")
+}
+
 fn plan(ports: Vec<Port>) -> Plan {
     let interface = Interface {
         name: "default".to_owned(),
         pod_link: "eth0".to_owned(),
-        mac: Mac::stable("uid", "default"),
+        mac: mac(),
         ports,
         owner: Owner { uid: 107, gid: 108 },
         cidr4: None,
@@ -245,4 +254,97 @@ async fn a_tap_with_several_queues_is_a_multi_queue_tap() {
     several.interfaces[0].queues = 4;
     pod.set_up(&several).await.unwrap();
     assert!(pod.namespace.ip("-details link show tap0").contains("multi_queue"));
+}
+
+/// What came to a socket until nothing more did, in the order of the alphabet: the families have no common one.
+fn heard(socket: &UdpSocket) -> Vec<String> {
+    socket.set_nonblocking(true).unwrap();
+    let mut buffer = [0; 64];
+    let heard = std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec()));
+    let mut heard: Vec<String> = heard.map(|bytes| String::from_utf8(bytes).unwrap()).collect();
+    heard.sort();
+    heard
+}
+
+/// Lets a guest with this address on the wire know its router's, so that it need not ask before it sends.
+fn with_card(guest: &Namespace, mac: &str) {
+    guest.ip(&format!("link set nic address {mac}"));
+    for router in ["10.0.2.1", "fd10:0:2::1"] {
+        guest.ip(&format!("neigh replace {router} lladdr 02:00:00:00:00:00 dev nic"));
+    }
+}
+
+/// Sends from any address as if it were the namespace's own.
+fn send(namespace: &Namespace, from: &str, to: &str, text: &str) {
+    let to: SocketAddr = to.parse().unwrap();
+    let index = || namespace.ip("link show nic").split(':').next().unwrap().trim().parse().unwrap();
+    let from: SocketAddr = match from.parse().unwrap() {
+        IpAddr::V6(from) if from.is_unicast_link_local() => SocketAddrV6::new(from, 0, 0, index()).into(),
+        from => (from, 0).into(),
+    };
+    namespace.inside(|| UdpSocket::bind(from).unwrap().send_to(text.as_bytes(), to).unwrap());
+}
+
+async fn a_guest_sends_in_its_own_name_alone() {
+    let pod = Pod::new();
+    pod.set_up(&plan(Vec::new())).await.unwrap();
+    // Whatever comes is not lost for want of a way back.
+    pod.peer.ip("route add 10.0.2.0/24 via 172.30.0.2");
+    let guest = pod.guest();
+    with_card(&guest, &mac().to_string());
+    let to_all = Server::start(&pod.peer, 80);
+    let listener = pod.peer.inside(|| UdpSocket::bind("[::]:9").unwrap());
+    let of_pod = pod.namespace.inside(|| UdpSocket::bind("[::]:9").unwrap());
+    // A neighbour's, the pod's own, its router's, and nobody's.
+    let forged4 = ["10.0.2.77", "172.30.0.9", "172.30.0.2", "10.0.2.1"];
+    let forged6 = ["fd10:0:2::77", "fd99::9", "fd99::2", "fd10:0:2::1"];
+    for (forged, to) in forged4.map(|it| (it, "172.30.0.1:9")).into_iter().chain(forged6.map(|it| (it, "[fd99::1]:9")))
+    {
+        guest.ip(&format!("addr add {forged} dev nic {}", if forged.contains(':') { "nodad" } else { "" }));
+        send(&guest, forged, to, forged);
+        guest.ip(&format!("addr del {forged} dev nic"));
+    }
+    guest.ip("addr add fe80::ff:fe00:0/64 dev nic nodad");
+    send(&guest, "fe80::ff:fe00:0", "[fd10:0:2::1]:9", "the router's own");
+    guest.ip("addr del fe80::ff:fe00:0/64 dev nic");
+    with_card(&guest, "02:00:00:00:00:99");
+    for (own, to) in [("10.0.2.2", "172.30.0.1:9"), ("fd10:0:2::2", "[fd99::1]:9")] {
+        send(&guest, own, to, "another card");
+    }
+    with_card(&guest, &mac().to_string());
+    for (own, to) in [("10.0.2.2", "172.30.0.1:9"), ("fd10:0:2::2", "[fd99::1]:9")] {
+        send(&guest, own, to, own);
+    }
+    // What was sent before this has been received or lost when it is answered.
+    for to in ["172.30.0.1:80", "[fd99::1]:80"] {
+        assert!(reaches(&guest, to), "{to}");
+        to_all.answered();
+    }
+    assert_eq!(heard(&listener), ["10.0.2.2", "fd10:0:2::2"]);
+    assert_eq!(heard(&of_pod), [""; 0]);
+
+    // Nor does it tell others where an address is that it was not given.
+    guest.ip("neigh del 10.0.2.1 dev nic");
+    guest.ip("addr add 10.0.2.77/24 dev nic");
+    send(&guest, "10.0.2.77", "10.0.2.1:9", "who is my router");
+    assert!(reaches(&guest, "172.30.0.1:80"));
+    let neighbours = pod.namespace.ip("neigh show dev k6t-eth0");
+    assert!(neighbours.contains("10.0.2.2 ") && !neighbours.contains("10.0.2.77"), "{neighbours}");
+}
+
+async fn what_a_pod_keeps_to_itself_its_guest_does_not_reach() {
+    let pod = Pod::new();
+    // All other ports of the pod are its own.
+    pod.set_up(&plan(vec![Port { protocol: Protocol::Tcp, port: 80 }])).await.unwrap();
+    let guest = pod.guest();
+    with_card(&guest, &mac().to_string());
+    let outer = Server::start(&pod.peer, 80);
+    let own = pod.namespace.inside(|| UdpSocket::bind("127.0.0.1:9").unwrap());
+    guest.ip("addr del 127.0.0.1/8 dev lo");
+    guest.ip("route add 127.0.0.0/8 via 10.0.2.1");
+    send(&guest, "10.0.2.2", "127.0.0.1:9", "from the guest");
+    assert!(reaches(&guest, "172.30.0.1:80"));
+    outer.answered();
+    send(&pod.namespace, "127.0.0.1", "127.0.0.1:9", "from the pod");
+    assert_eq!(heard(&own), ["from the pod"]);
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod control;
 mod defaults;
+mod identity;
 mod image;
 pub(crate) mod lock;
 mod logs;
@@ -13,6 +14,7 @@ mod parts;
 pub(crate) mod places;
 pub(crate) mod preflight;
 mod program;
+mod reach;
 pub(crate) mod report;
 mod unheeded;
 mod unit;
@@ -126,6 +128,9 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     let addresses = Addresses { own: listen, further: gateways, public, host: Some(host) };
     let listening = Listening::on(addresses, data, &server).await.context("serve the API")?;
     let address = listening.address();
+    if let Some(found) = &found {
+        found.let_pods_reach(address.port()).await?;
+    }
     let facts = found.as_ref().map(node::Found::facts).unwrap_or_default();
     let less = found.as_ref().map(node::Found::less).unwrap_or_default();
     let mut parts = Parts::new(server.clone());

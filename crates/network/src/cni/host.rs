@@ -1,4 +1,4 @@
-//! The machine's side: bridge, forwarding, masquerading.
+//! The machine's side: bridge, forwarding, masquerading, and what pods reach.
 
 use std::io;
 
@@ -6,7 +6,8 @@ use nftables::schema::NfObject;
 use nftables::types::{NfFamily, NfHook};
 
 use super::addresses::Pool;
-use super::{CniError, Network};
+use super::reach::{self, Service};
+use super::{CniError, Network, NftError};
 use crate::links::Links;
 use crate::mac::Mac;
 use crate::nft::{self, TableOf};
@@ -15,8 +16,13 @@ use crate::sysctl;
 const FORWARD4: &str = "net/ipv4/ip_forward";
 const FORWARD6: &str = "net/ipv6/conf/all/forwarding";
 
-/// Makes the bridge and its rules, or makes sure of them.
-pub(super) async fn make(network: &Network, pools: &[Pool]) -> Result<(), CniError> {
+/// Makes the bridge and its rules, or makes sure of them. Pods have no use for a machine without the rules that translate
+/// addresses; without those that keep pods from the machine it works, and the answer says why they are not there.
+pub(super) async fn make(
+    network: &Network,
+    pools: &[Pool],
+    services: &[Service],
+) -> Result<Option<NftError>, CniError> {
     let name = &network.bridge;
     let links = Links::open()?;
     check_room(&links, name, pools).await?;
@@ -26,13 +32,27 @@ pub(super) async fn make(network: &Network, pools: &[Pool]) -> Result<(), CniErr
         set(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0")?;
         set(&format!("net/ipv6/conf/{name}/accept_dad"), "0")?;
         set(&format!("net/ipv6/conf/{name}/accept_ra"), "0")?;
+    } else {
+        // Pods would else reach the machine at an address of the link, past the rules for IPv4.
+        match sysctl::set(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1") {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "the pods' bridge has IPv6");
+            }
+            _ => {}
+        }
     }
     links.up(&bridge).await?;
     for pool in pools {
         links.address(&bridge, pool.gateway(), pool.prefix).await?;
     }
-    nft::apply(rules(name, pools)).await?;
-    Ok(())
+    match nft::apply(rules(name, pools, Some(services))).await {
+        Ok(()) => Ok(None),
+        Err(why @ NftError::Refused(_)) => {
+            nft::apply(rules(name, pools, None)).await?;
+            Ok(Some(why))
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Makes sure that the pods' addresses are not those of another link's network.
@@ -99,14 +119,17 @@ fn links_that_heed_routers() -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Pods' packets that leave the machine do so in its name.
-fn rules(bridge: &str, pools: &[Pool]) -> Vec<NfObject<'static>> {
+/// Pods' packets that leave the machine do so in its name; those that do not go to any of these services do not reach it.
+fn rules(bridge: &str, pools: &[Pool], services: Option<&[Service]>) -> Vec<NfObject<'static>> {
     let one = |pool: &Pool| {
         let (family, header) = if pool.network().is_ipv6() { (NfFamily::IP6, "ip6") } else { (NfFamily::IP, "ip") };
         let mut table = TableOf::new(family, &table(bridge));
         table.nat_chain("postrouting", NfHook::Postrouting, 100);
         let from_pods = nft::field_is(header, "saddr", nft::prefix(&pool.network(), pool.prefix));
         table.rule("postrouting", vec![from_pods, nft::does_not_go_by(bridge), nft::masquerade()]);
+        if let Some(services) = services {
+            reach::rules(&mut table, bridge, pool.network().is_ipv6(), services);
+        }
         table.into_objects()
     };
     pools.iter().flat_map(one).collect()

@@ -8,6 +8,8 @@ use crate::mac::Mac;
 
 /// The bridge's address. The same everywhere, so that a guest that moved finds its router where it was.
 pub(crate) const BRIDGE_MAC: Mac = Mac::new([2, 0, 0, 0, 0, 0]);
+/// The bridge's address on its link, which the kernel makes from [`BRIDGE_MAC`]; its guest's router is known by it.
+pub(super) const BRIDGE_LOCAL: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0xff, 0xfe00, 0);
 
 const NETWORK4: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 0, 2, 0), 24);
 const NETWORK6: (Ipv6Addr, u8) = (Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 0), 120);

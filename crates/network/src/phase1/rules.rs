@@ -1,12 +1,11 @@
-//! The rules of a pod: what comes in goes to the guest, what the guest sends goes out in the pod's name.
+//! The rules of a pod: what comes in goes to the guest, what the guest sends as itself goes out in the pod's name.
 
-use nftables::expr::Expression;
 use nftables::schema::NfObject;
 use nftables::stmt::Statement;
 use nftables::types::{NfFamily, NfHook};
 
 use super::layout::Layout;
-use super::{Interface, Port, Protocol};
+use super::{Interface, Port, guard};
 use crate::nft::{self, TableOf};
 
 /// The table of ours, one per family.
@@ -40,6 +39,7 @@ pub(super) fn rules(interfaces: &[(&Interface, &Layout, bool)]) -> Vec<NfObject<
     if has_six {
         objects.extend(six.into_objects());
     }
+    objects.extend(guard::rules(TABLE, interfaces));
     objects
 }
 
@@ -83,13 +83,5 @@ fn through(ports: &[Port]) -> Vec<Option<Statement<'static>>> {
     if ports.is_empty() {
         return vec![None];
     }
-    let one = |port: &Port| {
-        let protocol = match port.protocol {
-            Protocol::Tcp => "tcp",
-            Protocol::Udp => "udp",
-            Protocol::Sctp => "sctp",
-        };
-        Some(nft::field_is(protocol, "dport", Expression::Number(port.port.into())))
-    };
-    ports.iter().map(one).collect()
+    ports.iter().map(|port| Some(nft::is_for(port.protocol, port.port))).collect()
 }

@@ -2,12 +2,23 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 /// The kernel's limits on names and options are older than Kubernetes'; these are a kubelet's.
 const MOST_SERVERS: usize = 3;
 const MOST_DOMAINS: usize = 32;
+/// Where systemd keeps the servers that its local resolver asks.
+const BEHIND_LOCAL: &str = "/run/systemd/resolve/resolv.conf";
+
+/// The servers that pods are told of, where they ask for no others themselves.
+#[must_use]
+pub fn name_servers(resolv_conf: &Path) -> Vec<IpAddr> {
+    let resolver = Resolver::of_machine(resolv_conf, false);
+    let servers = resolver.servers.iter().filter_map(|server| server.parse().ok());
+    servers.filter(|server: &IpAddr| !server.is_loopback()).take(MOST_SERVERS).collect()
+}
 
 /// What `hostname` says in a pod.
 pub(super) fn hostname(pod: &Pod, node: &str) -> String {
@@ -61,8 +72,17 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
+    /// The machine's own, from its `resolv.conf`, or the one behind it: a pod without the machine's network cannot ask at the
+    /// machine's loopback.
+    pub(super) fn of_machine(resolv_conf: &Path, is_on_host_network: bool) -> Self {
+        // What is not there says nothing.
+        let read = |path: &Path| Self::parse(&std::fs::read_to_string(path).unwrap_or_default());
+        let resolver = read(resolv_conf);
+        if resolver.is_local() && !is_on_host_network { read(BEHIND_LOCAL.as_ref()) } else { resolver }
+    }
+
     /// Reads a `resolv.conf`; what is unknown is left out.
-    pub(super) fn parse(text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let mut resolver = Self::default();
         for line in text.lines() {
             let mut words = line.split_whitespace().map(str::to_owned);
@@ -78,7 +98,7 @@ impl Resolver {
     }
 
     /// Whether all its servers are on this machine's own loopback, where a pod cannot ask them.
-    pub(super) fn is_local(&self) -> bool {
+    fn is_local(&self) -> bool {
         let local = |server: &String| server.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
         !self.servers.is_empty() && self.servers.iter().all(local)
     }

@@ -10,6 +10,7 @@ use hypervisor::accelerator::{self, Choice, Finding, Probe};
 use manager::context::Started;
 use manager::descriptor::Descriptor;
 use network::cni::{self, Cni};
+use network::phase1::Protocol;
 use node::agent::{Agent, MachineImage};
 use node::hollow::HollowNodes;
 use node::provisioner::Provisioner;
@@ -20,9 +21,10 @@ use tokio::sync::watch;
 use virt_handler::Handler;
 use virt_handler::hollow::HollowHandlers;
 
+use super::identity::OfVms;
 use super::parts::Parts;
 use super::report::Less;
-use super::{HANDLER, MACHINE_IMAGE, places, preflight, program, vhost};
+use super::{HANDLER, MACHINE_IMAGE, places, preflight, program, reach, vhost};
 use crate::{hollow, workbench};
 
 /// Where the program is inside launchers.
@@ -56,6 +58,10 @@ pub(crate) struct Arguments {
     /// What pods and guests are told about name servers.
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf", env = "ORLOP_RESOLV_CONF")]
     resolv_conf: PathBuf,
+    /// A port of this machine that pods and guests may reach, at all its addresses: PORT, PORT/udp or PORT/sctp. Without any,
+    /// they reach the API at their gateway and the name servers that they are told of.
+    #[arg(long = "allow-host-port", value_name = "PORT", value_parser = reach::port, env = "ORLOP_ALLOW_HOST_PORT", value_delimiter = ',')]
+    allowed_ports: Vec<(u16, Protocol)>,
     #[command(flatten)]
     network: NetworkArguments,
 }
@@ -127,6 +133,7 @@ pub(crate) struct Found {
     images: Images,
     registries: Registries,
     resolv_conf: PathBuf,
+    allowed_ports: Vec<(u16, Protocol)>,
     /// Pods should have IPv6 addresses, and cannot.
     lacks_ipv6: bool,
 }
@@ -134,7 +141,16 @@ pub(crate) struct Found {
 impl Arguments {
     /// Tries what is there.
     pub(super) async fn find(self, data: &Path) -> anyhow::Result<Found> {
-        let Self { node_name, qemu, accelerator, insecure_registries, image_folders, resolv_conf, network } = self;
+        let Self {
+            node_name,
+            qemu,
+            accelerator,
+            insecure_registries,
+            image_folders,
+            resolv_conf,
+            allowed_ports,
+            network,
+        } = self;
         let Some(qemu) = hypervisor::programs::qemu(&qemu) else { bail!("{} was not found", qemu.display()) };
         let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
         for folder in [places::shims(data), places::kubelet(data), places::handler(data)] {
@@ -166,6 +182,7 @@ impl Arguments {
             images: Images::open(&places::images(data), Limits::default()).context("open the images")?,
             registries,
             resolv_conf,
+            allowed_ports,
             lacks_ipv6,
         })
     }
@@ -210,6 +227,13 @@ impl Found {
         self.network.gateways()
     }
 
+    /// Opens to pods what they may use of this machine, now that the API has a port.
+    pub(super) async fn let_pods_reach(&self, api_port: u16) -> anyhow::Result<()> {
+        let name_servers = node::agent::name_servers(&self.resolv_conf);
+        let services = reach::services(&self.network.gateways(), api_port, &name_servers, &self.allowed_ports);
+        self.network.let_reach(services).await.context("open to pods what they may use of this machine")
+    }
+
     /// What guests run with, now and after every change.
     pub(super) fn findings(&self) -> watch::Receiver<Option<Finding>> {
         self.findings.subscribe()
@@ -229,7 +253,12 @@ impl Found {
             remedy: "`sysctl net.ipv6.conf.default.disable_ipv6=0` and start again, or say `--pod-cidr6 none`"
                 .to_owned(),
         };
-        self.lacks_ipv6.then(ipv6).into_iter().collect()
+        let open = self.network.unguarded().map(|why| Less {
+            what: "no firewall".to_owned(),
+            why: format!("pods and guests reach every service of this machine and a cloud's metadata: {why}"),
+            remedy: "use a kernel with nft_ct and nft_reject, or let a firewall in front of it do that".to_owned(),
+        });
+        self.lacks_ipv6.then(ipv6).into_iter().chain(open).collect()
     }
 
     /// What `orlop status` tells of the machine.
@@ -255,6 +284,7 @@ impl Found {
             images,
             registries,
             resolv_conf,
+            allowed_ports: _,
             lacks_ipv6: _,
         } = self;
         let addresses = network.gateways();
@@ -267,6 +297,7 @@ impl Found {
             images: Arc::new(images),
             registries,
             network: Some(Arc::new(network)),
+            identities: Some(Arc::new(OfVms { client: parts.client(HANDLER), image: MACHINE_IMAGE })),
             machine: MachineImage {
                 name: MACHINE_IMAGE.to_owned(),
                 files: [(program.clone(), PROGRAM.into())].into_iter().chain(of_qemu(&qemu)).collect(),

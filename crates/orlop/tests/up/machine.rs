@@ -84,6 +84,13 @@ impl Machine {
         self.data().join("kubeconfig")
     }
 
+    /// The port of the API, here and at the pods' gateway.
+    pub(crate) fn api_port(&self) -> Result<u16> {
+        let text = std::fs::read_to_string(self.kubeconfig())?;
+        let port = text.split("https://127.0.0.1:").nth(1).and_then(|rest| rest.split_whitespace().next());
+        port.context("the kubeconfig names no port")?.parse().context("a port")
+    }
+
     /// The program with a verb, for this machine.
     pub(crate) fn orlop(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));

@@ -18,6 +18,7 @@ use crate::machine::Machine;
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("what_is_missing_is_told_at_once", what_is_missing_is_told_at_once),
     ("a_machine_without_ipv6_works", a_machine_without_ipv6_works),
+    ("a_machine_that_cannot_keep_pods_out_says_so", a_machine_that_cannot_keep_pods_out_says_so),
     ("nothing_is_written_to_sys", nothing_is_written_to_sys),
     ("a_machine_that_runs_out_of_disk_says_so", a_machine_that_runs_out_of_disk_says_so),
     ("a_user_of_the_machine_runs_vms_and_does_not_own_it", a_user_of_the_machine_runs_vms_and_does_not_own_it),
@@ -136,6 +137,16 @@ fn a_machine_without_ipv6_works() -> Result<()> {
     let interfaces = vmi.status.and_then(|status| status.interfaces).unwrap_or_default();
     let addresses: Vec<String> = interfaces.into_iter().filter_map(|one| one.ip_addresses).flatten().collect();
     ensure!(!addresses.is_empty() && addresses.iter().all(|address| !address.contains(':')), "{addresses:?}");
+    Ok(())
+}
+
+fn a_machine_that_cannot_keep_pods_out_says_so() -> Result<()> {
+    let refuse = "[[ $words != *'\"reject\"'* ]] || { echo 'Error: Could not process rule: No such file or directory' >&2; exit 1; }";
+    let nft = format!("words=$(cat); {refuse}\nPATH=${{PATH#*:}} exec nft \"$@\" <<< \"$words\"");
+    let nft = StandIn::new("nft", &nft)?;
+    let output = alone(&format!("export PATH={}:$PATH; ip link set lo up", nft.folder.path().display()))?;
+    ensure!(output.contains("orlop is up"), "{output}");
+    ensure!(output.contains("no firewall: pods and guests reach every service of this machine"), "{output}");
     Ok(())
 }
 

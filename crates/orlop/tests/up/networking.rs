@@ -36,13 +36,19 @@ const ADDRESS6: &str = "for try in $(seq 3000); do ip -6 addr show dev eth0 | gr
 /// The guest's way out of IPv6, when it has one.
 const ROUTE6: &str = "for try in $(seq 3000); do ip -6 route show default | grep via && break; usleep 100000; done";
 const PATIENCE: Duration = testkit::NEVER;
+/// A port of the machine that guests are allowed to reach, and one that they are not.
+const PORT: u16 = 8099;
+const CLOSED: u16 = 8098;
 
 fn guests_reach_others_and_are_reached() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let resolver = folder.path().join("resolv.conf");
     write(&resolver, &format!("nameserver {GATEWAY4}\nsearch {DOMAIN}\n"))?;
-    let machine = Machine::with(&["--resolv-conf", resolver.to_str().context("a path")?])?;
-    let port = answer_http()?;
+    let allowed = PORT.to_string();
+    let machine =
+        Machine::with(&["--resolv-conf", resolver.to_str().context("a path")?, "--allow-host-port", &allowed])?;
+    answer_http(PORT)?;
+    answer_http(CLOSED)?;
     answer_names(UdpSocket::bind((GATEWAY4, 53))?);
     let mut open = linux("open", "Always")?;
     add_volume(
@@ -62,8 +68,9 @@ fn guests_reach_others_and_are_reached() -> Result<()> {
     let mut terminal = Terminal::log_in(&machine, "open")?;
     is_told(&mut terminal)?;
     let pod = addresses(&open)?;
-    reaches(&mut terminal, &pod, port)?;
-    names(&mut terminal, &pod, port)?;
+    reaches(&mut terminal, &pod)?;
+    names(&mut terminal, &pod)?;
+    does_not_reach(&mut terminal, &machine)?;
     ensure!(!is_ready(machine.get::<VirtualMachine>("open")?.as_ref()), "its probe has nobody to ask");
     serve(&mut terminal)?;
     for vm in ["open", "listed"] {
@@ -84,7 +91,7 @@ fn guests_reach_others_and_are_reached() -> Result<()> {
     // Guests reach each other as they reach anybody.
     ensure!(other.run(&format!("wget -q -O - http://{}:8080/page", pod[0]))? == "from the guest");
 
-    stays(&machine, terminal, &open, port)
+    stays(&machine, terminal, &open)
 }
 
 fn is_ready(vm: Option<&VirtualMachine>) -> bool {
@@ -121,20 +128,33 @@ fn is_told(terminal: &mut Terminal) -> Result<()> {
 }
 
 /// The guest's requests come from its pod, in both families.
-fn reaches(terminal: &mut Terminal, pod: &[IpAddr], port: u16) -> Result<()> {
+fn reaches(terminal: &mut Terminal, pod: &[IpAddr]) -> Result<()> {
     // Advertised, when the guest has looked for routers.
     let route = terminal.run(ROUTE6)?;
     ensure!(route.starts_with("default via fe80:"), "{route:?}");
     let address = terminal.run(ADDRESS6)?;
     ensure!(address.contains("fd10:0:2::2/120"), "{address:?}");
-    let of4 = terminal.run(&format!("wget -q -O - http://{GATEWAY4}:{port}/"))?;
-    let of6 = terminal.run(&format!("wget -q -O - http://[{GATEWAY6}]:{port}/"))?;
+    let of4 = terminal.run(&format!("wget -q -O - http://{GATEWAY4}:{PORT}/"))?;
+    let of6 = terminal.run(&format!("wget -q -O - http://[{GATEWAY6}]:{PORT}/"))?;
     let seen: Vec<IpAddr> = vec![of4.parse()?, of6.parse()?];
     ensure!(seen == pod, "{seen:?} is not {pod:?}");
     Ok(())
 }
 
-fn names(terminal: &mut Terminal, pod: &[IpAddr], port: u16) -> Result<()> {
+/// Of the machine a guest has what was allowed, and the API at its gateway.
+fn does_not_reach(terminal: &mut Terminal, machine: &Machine) -> Result<()> {
+    let api = machine.api_port()?;
+    for to in [GATEWAY4.to_string(), format!("[{GATEWAY6}]")] {
+        let mut answer = |port: u16| terminal.run(&format!("wget -O - http://{to}:{port}/ 2>&1; true"));
+        let (closed, api) = (answer(CLOSED)?, answer(api)?);
+        ensure!(closed.contains("refused"), "{to}: {closed}");
+        // It is there, and has no answer for who does not speak TLS.
+        ensure!(api.contains("error getting response"), "the API at {to}: {api}");
+    }
+    Ok(())
+}
+
+fn names(terminal: &mut Terminal, pod: &[IpAddr]) -> Result<()> {
     let resolver = terminal.run("cat /etc/resolv.conf")?;
     ensure!(resolver.contains("nameserver 10.199.0.1"), "{resolver}");
     // Its client does not write down what it is told of domains.
@@ -147,7 +167,7 @@ fn names(terminal: &mut Terminal, pod: &[IpAddr], port: u16) -> Result<()> {
     }
     ensure!(terminal.run("nslookup nobody.orlop.example").is_err(), "nobody is somebody");
     for name in [GATE, "gate"] {
-        let seen = terminal.run(&format!("wget -q -O - http://{name}:{port}/"))?;
+        let seen = terminal.run(&format!("wget -q -O - http://{name}:{PORT}/"))?;
         ensure!(pod.contains(&seen.parse()?), "{name}: {seen}");
     }
     Ok(())
@@ -161,7 +181,7 @@ fn serve(terminal: &mut Terminal) -> Result<()> {
 }
 
 /// A restart changes no address, neither for the guest nor for the others.
-fn stays(machine: &Machine, mut terminal: Terminal, open: &VirtualMachineInstance, port: u16) -> Result<()> {
+fn stays(machine: &Machine, mut terminal: Terminal, open: &VirtualMachineInstance) -> Result<()> {
     let mac = terminal.run("cat /sys/class/net/eth0/address")?;
     drop(terminal);
     e2e::output(&mut machine.orlop(&["restart", "open"]))?;
@@ -169,7 +189,7 @@ fn stays(machine: &Machine, mut terminal: Terminal, open: &VirtualMachineInstanc
     let mut terminal = Terminal::log_in(machine, "open")?;
     ensure!(terminal.run("cat /sys/class/net/eth0/address")? == mac);
     ensure!(addresses(&again)? == addresses(open)?);
-    reaches(&mut terminal, &addresses(open)?, port)
+    reaches(&mut terminal, &addresses(open)?)
 }
 
 fn networks_that_nobody_makes_are_refused_by_name() -> Result<()> {
@@ -224,11 +244,9 @@ fn connect(to: SocketAddr) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Tells everyone who asks at which address it is seen: at both addresses of the gateway, on one port, which is returned.
-fn answer_http() -> Result<u16> {
-    let four = TcpListener::bind((GATEWAY4, 0))?;
-    let port = four.local_addr()?.port();
-    for listener in [four, TcpListener::bind((GATEWAY6, port))?] {
+/// Tells everyone who asks at which address it is seen: at both addresses of the gateway.
+fn answer_http(port: u16) -> Result<()> {
+    for listener in [TcpListener::bind((GATEWAY4, port))?, TcpListener::bind((GATEWAY6, port))?] {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 // Whoever hangs up early sees that itself.
@@ -236,7 +254,7 @@ fn answer_http() -> Result<u16> {
             }
         });
     }
-    Ok(port)
+    Ok(())
 }
 
 fn tell(mut stream: TcpStream) -> std::io::Result<()> {

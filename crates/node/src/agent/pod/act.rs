@@ -14,8 +14,6 @@ use crate::runtime::spec::Sandbox;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-/// Asks for the address that another pod of this identity had.
-const IDENTITY: &str = "orlop.dev/network-identity";
 
 /// What comes after an action.
 pub(super) enum Flow {
@@ -154,9 +152,7 @@ impl Worker<'_> {
             Ok(addresses) => addresses,
             Err(error) => return Ok(Err(error)),
         };
-        let annotations = pod.metadata.annotations.as_ref();
-        let identity = annotations.and_then(|annotations| annotations.get(IDENTITY)).map_or("", String::as_str);
-        tracing::info!(addresses = %listed(&addresses), identity, "made the pod's sandbox");
+        tracing::info!(addresses = %listed(&addresses), "made the pod's sandbox");
         if let Some(record) = &mut entry.record {
             record.addresses = Some(addresses);
         }
@@ -181,13 +177,16 @@ impl Worker<'_> {
         let (Some(network), Some(shim), false) = (&self.shared.settings.network, &entry.shim, host) else {
             return Ok(Vec::new());
         };
-        let annotations = pod.metadata.annotations.as_ref();
+        let identity = match &self.shared.settings.identities {
+            Some(identities) => identities.of(pod).await?,
+            None => None,
+        };
         let attachment = Attachment {
             id: self.which.uid.clone(),
             netns: shim.netns(),
             namespace: self.which.namespace.clone(),
             name: self.which.name.clone(),
-            identity: annotations.and_then(|annotations| annotations.get(IDENTITY)).cloned(),
+            identity,
             host_ports: host_ports(pod),
         };
         network.add(&attachment).await

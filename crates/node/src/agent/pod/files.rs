@@ -14,9 +14,6 @@ use crate::agent::view;
 use crate::agent::volumes::{Preparing, VolumeError};
 use crate::runtime::spec::ContainerState;
 
-/// Where systemd keeps the servers that its local resolver asks.
-const BEHIND_LOCAL: &str = "/run/systemd/resolve/resolv.conf";
-
 /// Between two attempts to bring volumes up to date.
 const LATER: Duration = Duration::from_secs(10);
 
@@ -103,10 +100,7 @@ impl Worker<'_> {
         let hostname = dns::hostname(pod, &self.shared.settings.node);
         let addresses = self.facts(pod, record).addresses;
         let hosts = dns::hosts(pod, &hostname, addresses, &read("/etc/hosts".as_ref()));
-        let mut resolver = Resolver::parse(&read(&self.shared.settings.resolv_conf));
-        if resolver.is_local() && !view::uses_host_network(spec) {
-            resolver = Resolver::parse(&read(BEHIND_LOCAL.as_ref()));
-        }
+        let resolver = Resolver::of_machine(&self.shared.settings.resolv_conf, view::uses_host_network(spec));
         let texts = [hosts, resolver.of_pod(spec).text(), format!("{hostname}\n")];
         for ((path, _), text) in self.given().iter().zip(texts) {
             let written = std::fs::write(path, text);
