@@ -171,7 +171,7 @@ fn fields(fact: &ResourceFact) -> Arc<[FieldPath]> {
     paths
         .iter()
         .map(|path| match *path {
-            "source" => FieldPath::new("source.component").called("source"),
+            "source" => FieldPath::new("source.component").called("source").or("reportingComponent"),
             "spec.hostNetwork" | "spec.unschedulable" => FieldPath::new(path).absent_as("false"),
             "status.successful" | "status.replicas" => FieldPath::new(path).absent_as("0"),
             path => FieldPath::new(path),

@@ -17,6 +17,8 @@ pub(crate) struct FieldPath {
     /// As selectors write it.
     pub(crate) name: Arc<str>,
     pub(crate) steps: Arc<[String]>,
+    /// What is looked at where that is empty.
+    instead: Option<&'static str>,
     /// What a field that is not there counts as.
     absent: &'static str,
 }
@@ -25,12 +27,17 @@ impl FieldPath {
     /// From `spec.nodeName` or `.spec.nodeName`.
     pub(crate) fn new(name: &str) -> Self {
         let name = name.trim_start_matches('.');
-        Self { name: name.into(), steps: name.split('.').map(str::to_owned).collect(), absent: "" }
+        Self { name: name.into(), steps: name.split('.').map(str::to_owned).collect(), instead: None, absent: "" }
     }
 
     /// Selectors know it by another name.
     pub(crate) fn called(self, name: &str) -> Self {
         Self { name: name.into(), ..self }
+    }
+
+    /// Where it is empty, another field of the object counts.
+    pub(crate) fn or(self, field: &'static str) -> Self {
+        Self { instead: Some(field), ..self }
     }
 
     pub(crate) fn absent_as(self, absent: &'static str) -> Self {
@@ -40,6 +47,8 @@ impl FieldPath {
     /// What selectors compare with.
     pub(crate) fn text(&self, value: &Value) -> Box<str> {
         let found = self.steps.iter().try_fold(value, |value, step| value.get(step));
+        let is_empty = found.is_none_or(|found| found.as_str() == Some(""));
+        let found = self.instead.filter(|_| is_empty).map_or(found, |field| value.get(field));
         match found {
             Some(Value::String(text)) => text.as_str().into(),
             Some(Value::Bool(flag)) => flag.to_string().into(),

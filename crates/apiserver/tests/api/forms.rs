@@ -66,6 +66,11 @@ async fn an_event_is_seen_through_both_groups() {
     assert_eq!((&core["message"], &core["involvedObject"]["name"]), (&json!("it happened"), &json!("p")));
     let found = server.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name%3Dp").await.expect(200);
     assert_eq!(found["items"][0]["note"], "it happened");
+    // Whoever reports by a controller has no source of the old kind, and is found as one.
+    let found = server.get("/api/v1/events?fieldSelector=source%3Dc").await.expect(200);
+    assert_eq!(found["items"][0]["metadata"]["name"], "e");
+    let others = server.get("/api/v1/events?fieldSelector=source%3Dd").await.expect(200);
+    assert_eq!(others["items"], json!([]));
 }
 
 #[tokio::test]

@@ -98,7 +98,7 @@ fn merge_object(of: Of<'_>, old: &mut Value, patch: &Map<String, Value>) -> Resu
         let Some(list) = map.get_mut(name).and_then(Value::as_array_mut) else { continue };
         if !patch.contains_key(name) {
             let before = list.clone();
-            arrange(list, &before, order, merge_key(of, name));
+            arrange(list, &before, order.as_array().map_or(&[], Vec::as_slice), merge_key(of, name));
         }
     }
     Ok(())
@@ -137,8 +137,10 @@ fn merge_field(
             list.extend(items.iter().filter(|item| known.insert(item.to_string())).cloned());
         }
     }
-    if let Some(order) = order {
-        arrange(list, &before, order, key);
+    match order {
+        Some(order) => arrange(list, &before, order.as_array().map_or(&[], Vec::as_slice), key),
+        // Whoever gives no order wants that of the patch: what is new comes first.
+        None => arrange(list, &before, items, key),
     }
     if list.is_empty() {
         map.remove(name);
@@ -193,8 +195,7 @@ fn delete_from(map: &mut Map<String, Value>, field: &str, values: &Value) {
 }
 
 /// Puts items into the order that the client wants. Items that it does not know keep their place among the others.
-fn arrange(list: &mut Vec<Value>, before: &[Value], order: &Value, key: Option<&str>) {
-    let order = order.as_array().map_or(&[][..], |order| order);
+fn arrange(list: &mut Vec<Value>, before: &[Value], order: &[Value], key: Option<&str>) {
     let id = |item: &Value| key.map_or_else(|| item.to_string(), |key| item[key].to_string());
     let places = |items: &[Value]| {
         let mut places = BTreeMap::new();
@@ -243,6 +244,24 @@ mod tests {
         let expected =
             json!([{ "name": "a", "image": "1" }, { "name": "b", "image": "2" }, { "name": "c", "image": "3" }]);
         assert_eq!(containers, expected);
+    }
+
+    /// As Kubernetes does it, and its own tests expect it.
+    #[test]
+    fn what_is_new_comes_first_but_for_what_is_patched_beside_it() {
+        let names = |list: &[&str]| -> Value { list.iter().map(|name| json!({ "name": name })).collect() };
+        for (before, patch, after) in [
+            (&["a", "b"][..], &["n"][..], &["n", "a", "b"][..]),
+            (&["a", "b", "c"], &["b", "n"], &["a", "b", "n", "c"]),
+            (&["a", "b", "c"], &["c", "a"], &["b", "c", "a"]),
+        ] {
+            let (object, patch) =
+                (json!({ "spec": { "containers": names(before) } }), json!({ "spec": { "containers": names(patch) } }));
+            assert_eq!(pod(&object, &patch)["spec"]["containers"], names(after), "{patch}");
+        }
+        let patched =
+            pod(&json!({ "metadata": { "finalizers": ["a/a"] } }), &json!({ "metadata": { "finalizers": ["n/n"] } }));
+        assert_eq!(patched["metadata"]["finalizers"], json!(["n/n", "a/a"]));
     }
 
     #[test]
