@@ -57,7 +57,7 @@ use crate::runtime::spec::{ContainerState, PodState};
 use decide::Place;
 use devices::Devices;
 use machine::Users;
-use parts::{Failure, ImageStore, PodNetwork, PodRuntime};
+use parts::{Failure, Identities, ImageStore, PodNetwork, PodRuntime};
 use pod::Entry;
 use pulls::Pulls;
 
@@ -86,6 +86,8 @@ pub struct Settings {
     pub registries: Registries,
     /// Connects pods; without one they have a loopback and nothing else.
     pub network: Option<Arc<dyn PodNetwork>>,
+    /// Knows which pods come back to addresses; without it none does.
+    pub identities: Option<Arc<dyn Identities>>,
     /// The machine's own programs.
     pub machine: MachineImage,
     /// The machine's resolver.

@@ -3,6 +3,7 @@
 
 pub(crate) mod control;
 mod defaults;
+mod identity;
 mod image;
 pub(crate) mod lock;
 mod logs;

@@ -20,6 +20,7 @@ mod devices;
 mod folders;
 mod handler;
 pub mod hollow;
+pub mod identity;
 mod isolation;
 mod labels;
 mod launchers;

@@ -9,7 +9,6 @@ use std::str::FromStr;
 
 use api::networks;
 use api::vmi::VirtualMachineInstance;
-use manager::cache::controller_of;
 use manager::errors::chain;
 use network::handover;
 use network::mac::Mac;
@@ -22,6 +21,8 @@ pub struct Place {
     pub namespace: OwnedFd,
     /// The user and the group that the launcher runs as.
     pub owner: (u32, u32),
+    /// The UID of who keeps its Ethernet address when it starts again, as [`crate::identity`] found it.
+    pub identity: String,
     /// A file for what was made, kept until the pod is cleaned up.
     pub state: PathBuf,
     /// The socket on which the launcher takes what it needs.
@@ -78,7 +79,7 @@ impl Masquerade {
 impl Networks for Masquerade {
     fn connect<'a>(&'a self, place: Place, vmi: &'a VirtualMachineInstance) -> Connecting<'a> {
         Box::pin(async move {
-            let plan = plan(vmi, place.owner)?;
+            let plan = plan(vmi, &place.identity, place.owner)?;
             let attached = phase1::set_up(&self.program, place.namespace.as_fd(), &place.state, &plan)
                 .await
                 .map_err(|error| NetworkError { message: chain(&error), is_final: error.is_final() })?;
@@ -98,14 +99,8 @@ fn link(made: &AttachedInterface) -> Link {
     }
 }
 
-/// Who keeps its addresses when it starts again: the VM, or an instance of its own.
-fn owner(vmi: &VirtualMachineInstance) -> String {
-    let vm = controller_of(vmi).into_iter().next();
-    vm.or_else(|| vmi.metadata.uid.clone()).unwrap_or_default()
-}
-
 /// What is to be made for an instance. What cannot be made is refused by its path; trying again does not help.
-fn plan(vmi: &VirtualMachineInstance, (uid, gid): (u32, u32)) -> Result<Plan, NetworkError> {
+fn plan(vmi: &VirtualMachineInstance, identity: &str, (uid, gid): (u32, u32)) -> Result<Plan, NetworkError> {
     let interfaces = vmi.spec.domain.devices.interfaces.iter().flatten().enumerate();
     let interfaces = interfaces.map(|(index, interface)| {
         let path = format!("spec.domain.devices.interfaces[{index}]");
@@ -116,7 +111,7 @@ fn plan(vmi: &VirtualMachineInstance, (uid, gid): (u32, u32)) -> Result<Plan, Ne
         };
         let mac = match &interface.mac_address {
             Some(text) => Mac::from_str(text).map_err(|error| refused(format!("{path}.macAddress: {error}")))?,
-            None => Mac::stable(&owner(vmi), &interface.name),
+            None => Mac::stable(identity, &interface.name),
         };
         let ports = interface.ports.iter().flatten().map(|one| port(&path, one)).collect::<Result<_, _>>()?;
         Ok(Interface {
@@ -175,13 +170,9 @@ mod tests {
     fn an_interface_becomes_a_plan() {
         let ports = json!([{ "port": 80 }, { "port": 53, "protocol": "udp" }]);
         let wanted = vmi(&json!({ "name": "default", "masquerade": {}, "ports": ports }));
-        let plan = plan(&wanted, (107, 108)).unwrap();
+        let plan = plan(&wanted, "vm", (107, 108)).unwrap();
         let one = &plan.interfaces[0];
-        assert_eq!(one.mac, Mac::stable("u", "default"));
-        let mut of_vm = wanted.clone();
-        let vm = json!([{ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "v", "uid": "vm", "controller": true }]);
-        of_vm.metadata.owner_references = serde_json::from_value(vm).unwrap();
-        assert_eq!(super::plan(&of_vm, (107, 108)).unwrap().interfaces[0].mac, Mac::stable("vm", "default"));
+        assert_eq!(one.mac, Mac::stable("vm", "default"));
         assert_eq!(one.cidr4, Some(([10, 1, 0, 0].into(), 24)));
         let ports: Vec<_> = one.ports.iter().map(|one| (one.protocol, one.port)).collect();
         assert_eq!(ports, [(Protocol::Tcp, 80), (Protocol::Udp, 53)]);
@@ -197,7 +188,7 @@ mod tests {
             json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 70000 }] }),
             json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 1, "protocol": "icmp" }] }),
         ] {
-            assert!(plan(&vmi(&interface), (0, 0)).unwrap_err().is_final, "{interface}");
+            assert!(plan(&vmi(&interface), "vm", (0, 0)).unwrap_err().is_final, "{interface}");
         }
     }
 }

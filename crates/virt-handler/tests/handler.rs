@@ -57,6 +57,32 @@ async fn an_instance_runs_by_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_instance_is_known_to_its_network_by_its_vm_and_not_by_what_it_says() {
+    let bench = Bench::new().await;
+    let _handler = bench.handler().await;
+    let (own, other) = (bench.vm("own").await, bench.vm("other").await);
+    let owner = |name: &str, uid: &str| {
+        let vm = json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name, "uid": uid, "controller": true });
+        json!({ "metadata": { "ownerReferences": [vm] } })
+    };
+    let cases = [
+        ("own", owner("own", &own), Some(&own)),
+        // Another's UID, another's name and UID, one that nobody has.
+        ("a", owner("a", &other), None),
+        ("b", owner("other", &other), None),
+        ("other", owner("other", "0"), None),
+        ("alone", json!({}), None),
+    ];
+    for (name, change, vm) in cases {
+        let _launcher = bench.launcher(&format!("pod-{name}"));
+        bench.instance(name, NODE, &change).await;
+        seconds(2).await;
+        let itself = bench.vmi(name).await.metadata.uid.unwrap();
+        assert_eq!(bench.network.made.lock().unwrap().get(name), Some(vm.unwrap_or(&itself)), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_says_each_minute_that_it_is_there() {
     let bench = Bench::new().await;
     let handler = bench.handler_with(Settings { withdraw: true, ..bench.settings() }).await;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
 use manager::errors::chain;
 pub use network::cni::{Attachment, HostPort};
 use storage::cache::PullPolicy;
@@ -104,6 +105,12 @@ pub trait ImageStore: Send + Sync {
     /// Removes what nobody holds and is not among these ids, oldest first, until so many bytes are free on the disk. Returns
     /// what went.
     fn collect<'a>(&'a self, keep: &'a BTreeSet<String>, bytes: u64) -> Answer<'a, Vec<String>>;
+}
+
+/// Knows whose a pod's addresses are beyond its own life. What a pod says of itself is no answer: its user writes it.
+pub trait Identities: Send + Sync {
+    /// Who comes back to the addresses of this pod; none: nobody does.
+    fn of<'a>(&'a self, pod: &'a Pod) -> Answer<'a, Option<String>>;
 }
 
 /// Connects pods.

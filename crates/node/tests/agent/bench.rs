@@ -78,6 +78,7 @@ impl Bench {
             images: Arc::new(self.machine.clone()),
             registries: Registries::default(),
             network: Some(Arc::new(self.machine.clone())),
+            identities: Some(Arc::new(self.machine.clone())),
             machine: MachineImage {
                 name: "orlop.dev/machine".to_owned(),
                 files: vec![("/proc/self/exe".into(), "/usr/bin/orlop".into())],

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use manager::context::Now;
 use node::agent::parts::{
-    Answer, Attachment, Failure, Held, ImageFailure, ImageStore, PodNetwork, PodRuntime, PodShim,
+    Answer, Attachment, Failure, Held, Identities, ImageFailure, ImageStore, PodNetwork, PodRuntime, PodShim,
 };
 use node::runtime::spec::{Container, ContainerState, Executed, PodState, Sandbox};
 use storage::cache::PullPolicy;
@@ -231,6 +232,14 @@ impl ImageStore for Machine {
 
     fn collect<'a>(&'a self, _keep: &'a BTreeSet<String>, _bytes: u64) -> Answer<'a, Vec<String>> {
         Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+impl Identities for Machine {
+    fn of<'a>(&'a self, pod: &'a Pod) -> Answer<'a, Option<String>> {
+        Box::pin(
+            async move { Ok(Some(format!("who {} belongs to", pod.metadata.name.as_deref().unwrap_or_default()))) },
+        )
     }
 }
 

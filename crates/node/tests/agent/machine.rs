@@ -12,7 +12,7 @@ fn metadata(name: &str) -> Value {
         "name": name,
         "labels": { "kubevirt.io": "virt-launcher" },
         "ownerReferences": [owner],
-        "annotations": { "orlop.dev/network-identity": "v" },
+        "annotations": { "orlop.dev/network-identity": "another's" },
     })
 }
 
@@ -44,7 +44,7 @@ async fn launchers_have_a_user_of_their_own_each() {
         let folder = bench.root().join("pods").join(&uid).join("volumes/kubernetes.io~empty-dir/private");
         assert_eq!(std::fs::metadata(&folder).unwrap().uid(), user);
         let identity = bench.machine.0.connected.lock().unwrap()[&uid].identity.clone();
-        assert_eq!(identity.as_deref(), Some("v"));
+        assert_eq!(identity, Some(format!("who {name} belongs to")), "not what the pod says of itself");
     }
     bench.pods().delete("a", &DeleteParams::default()).await.unwrap();
     bench.gone("a").await;

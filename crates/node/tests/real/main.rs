@@ -111,6 +111,7 @@ impl Real {
                 images: Arc::new(Images::open(&root.join("images"), Limits::default()).unwrap()),
                 registries: Registries::default(),
                 network: Some(self.cni.clone()),
+                identities: None,
                 machine: MachineImage {
                     name: "orlop.dev/machine".to_owned(),
                     files: Vec::new(),

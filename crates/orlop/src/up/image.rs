@@ -41,7 +41,7 @@ fn uses(pod: &Value, image: &str) -> Option<String> {
 }
 
 /// With a tag or a digest it is the same image to whoever compares names.
-fn is_same(used: &str, image: &str) -> bool {
+pub(super) fn is_same(used: &str, image: &str) -> bool {
     used.strip_prefix(image).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@']))
 }
 

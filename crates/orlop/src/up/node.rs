@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use virt_handler::Handler;
 use virt_handler::hollow::HollowHandlers;
 
+use super::identity::OfVms;
 use super::parts::Parts;
 use super::report::Less;
 use super::{HANDLER, MACHINE_IMAGE, places, preflight, program, reach, vhost};
@@ -280,6 +281,7 @@ impl Found {
             images: Arc::new(images),
             registries,
             network: Some(Arc::new(network)),
+            identities: Some(Arc::new(OfVms { client: parts.client(HANDLER), image: MACHINE_IMAGE })),
             machine: MachineImage {
                 name: MACHINE_IMAGE.to_owned(),
                 files: vec![(program.clone(), PROGRAM.into())],

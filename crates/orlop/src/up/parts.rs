@@ -68,6 +68,11 @@ impl Parts {
         self.running.spawn(async move { (name, program.run(stopped).await) });
     }
 
+    /// A client in a user's name.
+    pub(crate) fn client(&self, user: &str) -> Client {
+        client(&self.server, user)
+    }
+
     /// What each part shows of itself.
     pub(crate) fn pages(&self) -> BTreeMap<&'static str, Pages> {
         self.pages.clone()

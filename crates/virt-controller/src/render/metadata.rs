@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use api::names::{annotation, app, label};
 use api::quantity::Amount;
-use manager::cache::controller_of;
 
 use super::{COMPUTE, Input, RenderError, name, network};
 
@@ -18,8 +17,6 @@ const MEMORY_OVERHEAD: &str = "kubevirt.io/memory-overhead-bytes";
 const MIGRATION_TRANSPORT: &str = "kubevirt.io/migrationTransportUnix";
 /// Asks the descheduler to evict through the API, where an instance can be moved instead of killed.
 const EVICT_ONLY: &str = "descheduler.alpha.kubernetes.io/request-evict-only";
-/// On a pod: asks the node for the address that pods of the same value had before.
-const NETWORK_IDENTITY: &str = "orlop.dev/network-identity";
 /// Where `kubectl logs` and `kubectl exec` go.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
@@ -45,10 +42,6 @@ pub(super) fn annotations(input: &Input<'_>, overhead: Amount) -> Result<BTreeMa
     set(MIGRATION_TRANSPORT, "true".to_owned());
     set(EVICT_ONLY, String::new());
     set(DEFAULT_CONTAINER, COMPUTE.to_owned());
-    // The VM, not the instance: it keeps its address when it starts again.
-    if let Some(vm) = controller_of(input.vmi).into_iter().next() {
-        set(NETWORK_IDENTITY, vm);
-    }
     Ok(annotations)
 }
 
@@ -73,17 +66,6 @@ mod tests {
         assert_eq!(labels[label::APP], "virt-launcher");
         assert_eq!(labels[label::CREATED_BY], vmi.metadata.uid.unwrap());
         assert_eq!(labels["team"], "blue");
-    }
-
-    #[test]
-    fn a_vm_is_known_to_the_network_and_an_instance_of_its_own_is_not() {
-        let mut vmi = vmi(json!({}));
-        let of =
-            |vmi: &_| annotations(&Bench::default().input(vmi), Amount::bytes(7)).unwrap().remove(NETWORK_IDENTITY);
-        assert_eq!(of(&vmi), None);
-        let owner = json!([{ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "u", "controller": true }]);
-        vmi.metadata.owner_references = serde_json::from_value(owner).unwrap();
-        assert_eq!(of(&vmi).as_deref(), Some("u"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::{Inner, Work};
 use crate::container_disks;
 use crate::decide::{Failure, start_again};
 use crate::folders;
+use crate::identity;
 use crate::launchers::SOCKETS;
 use crate::networks::{Link, Place};
 
@@ -117,7 +118,9 @@ impl Inner {
         if let Some(folder) = state.parent() {
             std::fs::create_dir_all(folder).map_err(|error| passing(error.to_string()))?;
         }
-        let place = Place { namespace, owner, state, socket: folders::by_descriptor(socket.as_fd()) };
+        let vm = identity::vm_of(&self.client, vmi).await.map_err(|error| passing(chain(&error)))?;
+        let identity = vm.unwrap_or_else(|| work.uid.clone());
+        let place = Place { namespace, owner, identity, state, socket: folders::by_descriptor(socket.as_fd()) };
         let made = self.networks.connect(place, vmi).await;
         let links: Vec<Link> = made.map_err(|error| Failure { message: error.message, is_final: error.is_final })?;
         self.known(&work.uid, |known| known.links = Some(links));

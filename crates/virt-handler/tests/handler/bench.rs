@@ -1,8 +1,10 @@
 //! A server with the kinds of virtual machines, a kubelet's folder, and one node's handler, under a paused clock.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use json_patch::merge;
 use k8s_openapi::api::core::v1::{Event, Node};
@@ -55,7 +57,8 @@ impl Drop for Running {
 /// Networks that only say that they were made.
 #[derive(Default)]
 pub(crate) struct FakeNetwork {
-    pub(crate) made: Mutex<Vec<String>>,
+    /// Whose instances' networks are.
+    pub(crate) made: Mutex<BTreeMap<String, String>>,
     pub(crate) refusal: Mutex<Option<NetworkError>>,
 }
 
@@ -66,7 +69,7 @@ impl Networks for FakeNetwork {
             if let Some(refusal) = self.refusal.lock().unwrap().take() {
                 return Err(refusal);
             }
-            self.made.lock().unwrap().push(vmi.metadata.name.clone().unwrap());
+            self.made.lock().unwrap().insert(vmi.metadata.name.clone().unwrap(), place.identity);
             let addresses = ["10.88.0.5", "fd88::5"].map(str::to_owned).to_vec();
             let (name, mac) = ("default".to_owned(), "02:00:00:00:00:05".to_owned());
             Ok(vec![Link { name, mac, addresses, pod_link: "eth0".to_owned() }])
@@ -77,7 +80,7 @@ impl Networks for FakeNetwork {
 impl Bench {
     pub(crate) async fn new() -> Self {
         let world = World::start().await;
-        world.define(&["VirtualMachineInstance", "KubeVirt"]).await;
+        world.define(&["VirtualMachine", "VirtualMachineInstance", "KubeVirt"]).await;
         let client = world.client();
         seconds(1).await;
         let node: Node = serde_json::from_value(json!({ "metadata": { "name": NODE } })).unwrap();
@@ -165,6 +168,20 @@ impl Bench {
     /// What is on record.
     pub(crate) fn records(&self) -> usize {
         std::fs::read_dir(self.folder.path().join("state/instances")).map_or(0, Iterator::count)
+    }
+
+    /// Makes a VM; its UID.
+    pub(crate) async fn vm(&self, name: &str) -> String {
+        let template = json!({ "spec": { "domain": { "devices": {} } } });
+        let vm = json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": { "name": name },
+            "spec": { "runStrategy": "Manual", "template": template },
+        });
+        let vm: VirtualMachine = serde_json::from_value(vm).unwrap();
+        let vms: Api<VirtualMachine> = Api::default_namespaced(self.client.clone());
+        vms.create(&PostParams::default(), &vm).await.unwrap().uid().unwrap()
     }
 
     /// Makes an instance and hands it over to a node, as virt-controller does. Its pod is `pod-NAME`.

@@ -14,8 +14,6 @@ use crate::runtime::spec::Sandbox;
 
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
-/// Asks for the address that another pod of this identity had.
-const IDENTITY: &str = "orlop.dev/network-identity";
 
 /// What comes after an action.
 pub(super) enum Flow {
@@ -150,12 +148,11 @@ impl Worker<'_> {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        let addresses = match self.connect(entry, pod).await {
-            Ok(addresses) => addresses,
+        let (addresses, identity) = match self.connect(entry, pod).await {
+            Ok(connected) => connected,
             Err(error) => return Ok(Err(error)),
         };
-        let annotations = pod.metadata.annotations.as_ref();
-        let identity = annotations.and_then(|annotations| annotations.get(IDENTITY)).map_or("", String::as_str);
+        let identity = identity.unwrap_or_default();
         tracing::info!(addresses = %listed(&addresses), identity, "made the pod's sandbox");
         if let Some(record) = &mut entry.record {
             record.addresses = Some(addresses);
@@ -176,21 +173,25 @@ impl Worker<'_> {
         }
     }
 
-    async fn connect(&self, entry: &Entry, pod: &Pod) -> Result<Vec<std::net::IpAddr>, Failure> {
+    /// The pod's addresses, and who comes back to them.
+    async fn connect(&self, entry: &Entry, pod: &Pod) -> Result<(Vec<std::net::IpAddr>, Option<String>), Failure> {
         let host = pod.spec.as_ref().is_some_and(view::uses_host_network);
         let (Some(network), Some(shim), false) = (&self.shared.settings.network, &entry.shim, host) else {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), None));
         };
-        let annotations = pod.metadata.annotations.as_ref();
+        let identity = match &self.shared.settings.identities {
+            Some(identities) => identities.of(pod).await?,
+            None => None,
+        };
         let attachment = Attachment {
             id: self.which.uid.clone(),
             netns: shim.netns(),
             namespace: self.which.namespace.clone(),
             name: self.which.name.clone(),
-            identity: annotations.and_then(|annotations| annotations.get(IDENTITY)).cloned(),
+            identity,
             host_ports: host_ports(pod),
         };
-        network.add(&attachment).await
+        Ok((network.add(&attachment).await?, attachment.identity))
     }
 
     async fn stop(&self, entry: &mut Entry, container: &str, why: &str, whole: bool) -> Result<Flow, PodError> {
