@@ -23,6 +23,7 @@ use crate::negotiate::{self, Encoding};
 use crate::places::Caller;
 use crate::registry::Resource;
 use crate::request::{Query, Target};
+use crate::serve::Known;
 use crate::served::Served;
 use crate::server::Inner;
 use crate::status::Status;
@@ -100,6 +101,11 @@ where
     };
     served.asks(&asked);
     let who = identify(server, &request)?;
+    if who != Identity::anonymous()
+        && let Some(known) = request.extensions().get::<Known>()
+    {
+        known.tell();
+    }
     served.by(&who);
     // Whoever acts as another takes its own places.
     let caller = server.places.caller(&who, request.extensions());

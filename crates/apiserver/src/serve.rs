@@ -1,6 +1,7 @@
 //! The server on the network: TLS, client certificates, and clients that are slow, silent or too many.
 
 mod guard;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -32,10 +33,12 @@ use crate::audit::Peer;
 use crate::certificates::{Authority, CertificateError, Pair, write_secret};
 use crate::identity::Identity;
 use guard::Guarded;
+use strangers::Crowd;
+pub(crate) use strangers::Known;
 
 /// Connections at the same time, at one address; the next ones wait to be accepted.
 const MOST_CONNECTIONS: u32 = 4096;
-/// Of these, how many may be of clients that are trusted less, where they come to the same address as all others.
+/// Of these, how many may be of clients that are trusted less.
 const MOST_STRANGERS: usize = 2048;
 /// A client that does not finish its handshake or its headers in this time is cut.
 const SLOWEST_START: Duration = Duration::from_secs(10);
@@ -117,7 +120,7 @@ impl Listening {
         for ip in outside {
             let address = SocketAddr::new(ip, address.port());
             let failed = |source| ServeError::Listen { address, source };
-            doors.push(Door { listener: listen_early(address).map_err(failed)?, strangers: Vec::new() });
+            doors.push(Door { listener: listen_early(address).map_err(failed)?, strangers: vec![ip] });
         }
         let authority = Authority::open(&folder.join("pki"), server.inner.clock.now())?;
         let mut reached = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
@@ -205,6 +208,7 @@ async fn accept(door: Door, tls: TlsAcceptor, server: ApiServer, stopped: watch:
     let Door { listener, strangers } = door;
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
     let of_strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
+    let crowd = Crowd::default();
     let mut stop = stopped.clone();
     let mut stop = std::pin::pin!(stop.wait_for(|stop| *stop));
     loop {
@@ -228,14 +232,17 @@ async fn accept(door: Door, tls: TlsAcceptor, server: ApiServer, stopped: watch:
             },
         };
         let is_stranger = stream.local_addr().is_ok_and(|local| strangers.contains(&local.ip().to_canonical()));
-        let stranger = if is_stranger { of_strangers.clone().try_acquire_owned().map(Some) } else { Ok(None) };
-        // Too many of those: the others are not to suffer for it.
-        let Ok(stranger) = stranger else { continue };
+        let stranger = is_stranger.then(|| (of_strangers.clone().try_acquire_owned().ok(), crowd.enter(peer)));
+        // Too many of those, or of this one: the others are not to suffer for it.
+        if matches!(stranger, Some((None, _) | (_, None))) {
+            continue;
+        }
+        let known = is_stranger.then(Known::default);
         let (tls, server, stopped) = (tls.clone(), server.clone(), stopped.clone());
         tokio::spawn(async move {
             // Answers are small and complete; waiting for more of them only adds latency.
             drop(stream.set_nodelay(true));
-            connection(stream, peer, tls, server, stopped).await;
+            connection(stream, (peer, known), tls, server, stopped).await;
             drop((place, stranger));
         });
     }
@@ -245,9 +252,14 @@ async fn accept(door: Door, tls: TlsAcceptor, server: ApiServer, stopped: watch:
     drop(timeout(SLOWEST_END, places.acquire_many(MOST_CONNECTIONS)).await);
 }
 
-/// Serves one connection until either side ends it.
-async fn connection<S>(stream: S, peer: IpAddr, tls: TlsAcceptor, server: ApiServer, stopped: watch::Receiver<bool>)
-where
+/// Serves one connection until either side ends it, or until a stranger has stayed too long without saying who it is.
+async fn connection<S>(
+    stream: S,
+    (peer, known): (IpAddr, Option<Known>),
+    tls: TlsAcceptor,
+    server: ApiServer,
+    stopped: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Ok(Ok(stream)) = timeout(SLOWEST_START, tls.accept(Guarded::new(stream))).await else { return };
@@ -255,10 +267,13 @@ where
     let http2 = session.alpn_protocol() == Some(b"h2");
     let identity = session.peer_certificates().and_then(|chain| chain.first()).and_then(|first| identify(first));
     let asked = Arc::new(Notify::new());
-    let told = asked.clone();
+    let (told, of_request) = (asked.clone(), known.clone());
     let service = server.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
         told.notify_one();
         request.extensions_mut().insert(Peer(peer));
+        if let Some(known) = &of_request {
+            request.extensions_mut().insert(known.clone());
+        }
         if let Some(identity) = &identity {
             request.extensions_mut().insert(identity.clone());
         }
@@ -274,19 +289,23 @@ where
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(30));
         let serving = builder.serve_connection(stream, service);
-        drive(serving, http2::Connection::graceful_shutdown, &asked, stopped).await;
+        drive(serving, http2::Connection::graceful_shutdown, (&asked, known), stopped).await;
     } else {
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(SLOWEST_START);
         let serving = builder.serve_connection(stream, service).with_upgrades();
-        drive(serving, http1::UpgradeableConnection::graceful_shutdown, &asked, stopped).await;
+        drive(serving, http1::UpgradeableConnection::graceful_shutdown, (&asked, known), stopped).await;
     }
 }
 
 /// Runs a connection until it ends; `end` tells it to, after what it works on. One that asks nothing is cut: hyper waits
-/// for the start of HTTP/2 without a limit.
-async fn drive<C>(connection: C, end: fn(Pin<&mut C>), asked: &Notify, mut stopped: watch::Receiver<bool>)
-where
+/// for the start of HTTP/2 without a limit. A stranger that has stayed too long is told to end, and then cut.
+async fn drive<C>(
+    connection: C,
+    end: fn(Pin<&mut C>),
+    (asked, known): (&Notify, Option<Known>),
+    mut stopped: watch::Receiver<bool>,
+) where
     C: Future<Output = Result<(), hyper::Error>>,
 {
     let silent = async {
@@ -296,17 +315,21 @@ where
     };
     let mut connection = std::pin::pin!(connection);
     // What the connection itself has to say comes first.
-    let ended = tokio::select! {
+    let (ended, limit) = tokio::select! {
         biased;
-        ended = connection.as_mut() => Some(ended),
+        ended = connection.as_mut() => (Some(ended), None),
         () = silent => return,
-        _ = stopped.wait_for(|stopped| *stopped) => None,
+        () = strangers::outstays(known) => (None, Some(SLOWEST_END)),
+        _ = stopped.wait_for(|stopped| *stopped) => (None, None),
     };
-    let ended = match ended {
-        Some(ended) => ended,
-        None => {
+    let ended = match (ended, limit) {
+        (Some(ended), _) => ended,
+        (None, limit) => {
             end(connection.as_mut());
-            connection.await
+            match limit {
+                Some(limit) => timeout(limit, connection).await.unwrap_or(Ok(())),
+                None => connection.await,
+            }
         }
     };
     if let Err(error) = ended {

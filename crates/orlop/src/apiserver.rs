@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admission::VirtualMachines;
 use crate::audit::{self, Audit};
-use crate::{crds, roles};
+use crate::{crds, descriptors, roles};
 
 /// Serve the Kubernetes API from a folder on this machine.
 #[derive(clap::Args)]
@@ -50,6 +50,7 @@ pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<
     if let Some(Command::Backup { file }) = command {
         return apiserver::backup(&data_dir, &file).context("back up the store");
     }
+    descriptors::raise();
     let audit = audit.open()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(serve(data_dir, listen, virtual_machines, &audit, out))

@@ -9,6 +9,7 @@ mod console;
 mod container_disk;
 mod controller_manager;
 mod crds;
+mod descriptors;
 mod down;
 mod exec_guarded;
 mod get;

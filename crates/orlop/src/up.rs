@@ -43,7 +43,7 @@ use crate::admission::VirtualMachines;
 use crate::audit::Audit;
 use crate::logging::Sink;
 use crate::target::{Data, kubeconfig};
-use crate::{audit, crds, memory, roles, scheduler};
+use crate::{audit, crds, descriptors, memory, roles, scheduler};
 pub(crate) use node::runtime;
 use parts::Parts;
 use report::Reporter;
@@ -91,6 +91,7 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
     {
         bail!("{missing}");
     }
+    descriptors::raise();
     let data = arguments.data.folder()?;
     std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
     // Pods' tokens and secrets are below it; a folder that others could read is put right.

@@ -1,16 +1,18 @@
 //! Connections in memory, on a clock that the tests step.
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::{BodyExt as _, Empty, Full};
 use jiff::Timestamp;
 use rustls::ClientConfig;
 use rustls::pki_types::{ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
+use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tower::Service as _;
 
 use super::*;
 use crate::Place;
@@ -45,12 +47,25 @@ impl Served {
         Self { server, tls, roots, stop: watch::Sender::new(false) }
     }
 
+    /// Has an administrator write something; what comes of it.
+    async fn post(&self, path: &str, object: &Value) -> Value {
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let mut request = request.body(Full::new(Bytes::from(object.to_string()))).unwrap();
+        request.extensions_mut().insert(Identity::admin());
+        let answer = self.server.clone().call(request).await.unwrap();
+        serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap()
+    }
+
     /// A pipe to a connection that is served.
     fn open(&self) -> (DuplexStream, JoinHandle<()>) {
+        self.open_to(None)
+    }
+
+    fn open_to(&self, known: Option<Known>) -> (DuplexStream, JoinHandle<()>) {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let serving = connection(
             far,
-            IpAddr::V4(Ipv4Addr::LOCALHOST),
+            (IpAddr::V4(Ipv4Addr::LOCALHOST), known),
             self.tls.clone(),
             self.server.clone(),
             self.stop.subscribe(),
@@ -59,7 +74,14 @@ impl Served {
     }
 
     async fn connect(&self, protocol: &str) -> (TlsStream<DuplexStream>, JoinHandle<()>) {
-        let (near, serving) = self.open();
+        self.connect_to(protocol, self.open()).await
+    }
+
+    async fn connect_to(
+        &self,
+        protocol: &str,
+        (near, serving): (DuplexStream, JoinHandle<()>),
+    ) -> (TlsStream<DuplexStream>, JoinHandle<()>) {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_details(provider, Arc::new(Then))
             .with_safe_default_protocol_versions()
@@ -131,4 +153,74 @@ async fn a_stop_ends_quiet_connections_of_both_kinds() {
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
     served.stop.send_replace(true);
     assert!(lasts(serving).await < Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_that_does_not_say_who_it_is_does_not_stay() {
+    let served = Served::start().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "reader", "namespace": "default" } });
+    served.post(accounts, &account).await;
+    let wanted =
+        json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "audiences": [] } });
+    let granted = served.post(&format!("{accounts}/reader/token"), &wanted).await;
+    let token = granted["status"]["token"].as_str().unwrap().to_owned();
+    for shows in [None, Some(token)] {
+        let (stream, serving) = served.connect_to("h2", served.open_to(Some(Known::default()))).await;
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        let started = Instant::now();
+        let mut request = http::Request::get("https://localhost/readyz");
+        if let Some(token) = &shows {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let answer = sender.send_request(request.body(Empty::<Bytes>::new()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        answer.into_body().collect().await.unwrap();
+        if shows.is_none() {
+            lasts(serving).await;
+            assert!((strangers::UNKNOWN..strangers::UNKNOWN + SLOWEST_END).contains(&started.elapsed()));
+        } else {
+            sleep(Duration::from_secs(600)).await;
+            assert!(!serving.is_finished(), "who is known may be quiet");
+        }
+    }
+}
+
+/// Whether a server answers who comes from one address to another.
+async fn is_answered(from: Ipv4Addr, to: SocketAddr) -> bool {
+    use tokio::io::AsyncReadExt as _;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let mut stream = socket.connect(to).await.unwrap();
+    // No TLS, which is answered by an alert.
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    matches!(stream.read(&mut [0; 16]).await, Ok(1..))
+}
+
+#[tokio::test]
+async fn one_stranger_does_not_take_the_connections_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
+    let further = Ipv4Addr::new(127, 0, 0, 2);
+    let addresses = Addresses { further: vec![further.into()], ..SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into() };
+    let listening = Listening::on(addresses, folder.path(), &server).await.unwrap();
+    let own = listening.address();
+    let door = SocketAddr::from((further, own.port()));
+    let (hostile, other) = (Ipv4Addr::new(127, 0, 0, 3), Ipv4Addr::new(127, 0, 0, 4));
+    let crowd = async {
+        let mut held = Vec::new();
+        for _ in 0..strangers::MOST_OF_ONE {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind((hostile, 0).into()).unwrap();
+            held.push(socket.connect(door).await.unwrap());
+        }
+        // Those that are held were accepted before this one, which the server ends at once.
+        assert!(!is_answered(hostile, door).await);
+        assert!(is_answered(other, door).await && is_answered(hostile, own).await);
+        drop(held);
+        timeout(Duration::from_secs(300), async { while !is_answered(hostile, door).await {} }).await.unwrap();
+    };
+    listening.run(server, crowd).await;
 }

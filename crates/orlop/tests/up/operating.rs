@@ -21,6 +21,7 @@ use super::storing::claim;
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_second_start_names_the_first", a_second_start_names_the_first),
     ("only_the_owner_reaches_it", only_the_owner_reaches_it),
+    ("a_small_limit_of_open_files_is_raised", a_small_limit_of_open_files_is_raised),
     ("verbs_start_stop_and_restart_a_vm", verbs_start_stop_and_restart_a_vm),
     (
         "a_killed_or_stopped_up_leaves_its_vms_and_the_next_finds_them",
@@ -82,6 +83,15 @@ fn only_the_owner_reaches_it() -> Result<()> {
     machine.down()?;
     let said = e2e::output(&mut machine.orlop(&["status"])).unwrap_err().to_string();
     ensure!(said.contains("does not run here"), "{said}");
+    Ok(())
+}
+
+fn a_small_limit_of_open_files_is_raised() -> Result<()> {
+    let machine = Machine::on("ulimit -Sn 300; ulimit -Hn 5000;", &[])?;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", machine.pid()))?;
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).context("no limit")?;
+    let words: Vec<&str> = files.split_whitespace().collect();
+    ensure!(words.ends_with(&["5000", "5000", "files"]), "{files}");
     Ok(())
 }
 

@@ -148,11 +148,12 @@ impl Worker<'_> {
                 Err(error) => return Ok(Err(error)),
             }
         }
-        let addresses = match self.connect(entry, pod).await {
-            Ok(addresses) => addresses,
+        let (addresses, identity) = match self.connect(entry, pod).await {
+            Ok(connected) => connected,
             Err(error) => return Ok(Err(error)),
         };
-        tracing::info!(addresses = %listed(&addresses), "made the pod's sandbox");
+        let identity = identity.unwrap_or_default();
+        tracing::info!(addresses = %listed(&addresses), identity, "made the pod's sandbox");
         if let Some(record) = &mut entry.record {
             record.addresses = Some(addresses);
         }
@@ -172,10 +173,11 @@ impl Worker<'_> {
         }
     }
 
-    async fn connect(&self, entry: &Entry, pod: &Pod) -> Result<Vec<std::net::IpAddr>, Failure> {
+    /// The pod's addresses, and who comes back to them.
+    async fn connect(&self, entry: &Entry, pod: &Pod) -> Result<(Vec<std::net::IpAddr>, Option<String>), Failure> {
         let host = pod.spec.as_ref().is_some_and(view::uses_host_network);
         let (Some(network), Some(shim), false) = (&self.shared.settings.network, &entry.shim, host) else {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), None));
         };
         let identity = match &self.shared.settings.identities {
             Some(identities) => identities.of(pod).await?,
@@ -189,7 +191,7 @@ impl Worker<'_> {
             identity,
             host_ports: host_ports(pod),
         };
-        network.add(&attachment).await
+        Ok((network.add(&attachment).await?, attachment.identity))
     }
 
     async fn stop(&self, entry: &mut Entry, container: &str, why: &str, whole: bool) -> Result<Flow, PodError> {
