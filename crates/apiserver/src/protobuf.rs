@@ -3,6 +3,8 @@
 //! A body is the four bytes `k8s\0` and a message `Unknown`: the type, and the object's own message. What the table does not
 //! know is skipped, as protobuf has it. Answers stay JSON: every client that sends protobuf takes that as well.
 
+mod schema;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -10,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::bounds;
 use crate::facts::{Field, Shape, Type, TypeId, facts};
+use schema::{Other, SCHEMA};
 
 /// Messages within messages; schemas in schemas are the deepest that there are.
 const DEEPEST: usize = 64;
@@ -143,50 +146,6 @@ fn add(
         }
     }
     Ok(())
-}
-
-/// The schemas of custom resources.
-const SCHEMA: &str = "apiextensions.v1.JSONSchemaProps";
-
-/// What a field of a schema may hold instead of a schema; JSON has just the one or the other.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Other {
-    Flag,
-    Schemas,
-    Names,
-}
-
-impl Other {
-    fn of(field: &str) -> Option<Self> {
-        match field {
-            "additionalItems" | "additionalProperties" => Some(Self::Flag),
-            "items" => Some(Self::Schemas),
-            "dependencies" => Some(Self::Names),
-            _ => None,
-        }
-    }
-
-    /// Reads the message that holds both.
-    fn read(self, schema: &Type, bytes: &[u8], depth: usize) -> Result<Value, ProtobufError> {
-        let whole = |wire: Wire<'_>| -> Result<Value, ProtobufError> {
-            let mut object = Map::new();
-            message_into(&mut object, schema, &mut Vec::new(), wire.bytes("a schema")?, depth + 1)?;
-            Ok(Value::Object(object))
-        };
-        let (mut one, mut flag, mut several) = (None, false, Vec::new());
-        each(bytes, |number, wire| {
-            match (self, number) {
-                (Self::Flag, 1) => flag = wire.varint("a flag")? != 0,
-                (Self::Flag, 2) | (Self::Schemas | Self::Names, 1) => one = Some(whole(wire)?),
-                (Self::Schemas, 2) => several.push(whole(wire)?),
-                (Self::Names, 2) => several.push(text(wire.bytes("a name")?)?.into()),
-                _ => {}
-            }
-            Ok(())
-        })?;
-        let instead = if self == Self::Flag { flag.into() } else { Value::Array(several) };
-        Ok(one.unwrap_or(instead))
-    }
 }
 
 /// Texts that are unset only where they are absent.

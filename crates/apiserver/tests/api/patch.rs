@@ -36,7 +36,7 @@ async fn strategic_patches_merge_lists_by_their_key() {
     server.post(accounts, &given).await.expect(201);
     let patch = json!({ "secrets": [{ "name": "two" }] });
     let changed = server.patch("strategic-merge", &format!("{accounts}/s"), &patch).await.expect(200);
-    assert_eq!(changed["secrets"], json!([{ "name": "one" }, { "name": "two" }]));
+    assert_eq!(changed["secrets"], json!([{ "name": "two" }, { "name": "one" }]));
 }
 
 #[tokio::test]
