@@ -26,10 +26,19 @@ fn main() -> std::process::ExitCode {
 
 struct Guest {
     namespace: Namespace,
-    _pod: Namespace,
+    pod: Namespace,
     _peer: Namespace,
     _folder: tempfile::TempDir,
     server: tokio::task::JoinHandle<()>,
+}
+
+impl Guest {
+    /// Brings its card up, and waits until the bridge takes what it sends: before, that is lost.
+    fn plug_in(&self) {
+        self.namespace.ip("link set nic up");
+        let is_open = || self.pod.ip("-details link show tap0").contains("state forwarding");
+        until("the bridge's port is open", is_open);
+    }
 }
 
 impl Drop for Guest {
@@ -73,7 +82,7 @@ async fn guest() -> Guest {
     pod.ip("link del tap0");
     namespace.ip(&format!("link add nic address {} type veth peer name tap0 netns {}", mac(), pod.pid()));
     pod.ip("link set tap0 master k6t-eth0 up");
-    Guest { namespace, _pod: pod, _peer: peer, _folder: folder, server }
+    Guest { namespace, pod, _peer: peer, _folder: folder, server }
 }
 
 fn mac() -> Mac {
@@ -97,7 +106,7 @@ fn next_answer(card: &mut Socket) -> (u16, v4::Message) {
 
 async fn a_guest_gets_its_address_from_packets_that_any_client_accepts() {
     let guest = guest().await;
-    guest.namespace.ip("link set nic up");
+    guest.plug_in();
     // The default route of another way out of the guest's namespace does not exist: broadcasts need one.
     guest.namespace.ip("route add 255.255.255.255 dev nic");
     guest.namespace.inside(|| {
@@ -128,7 +137,7 @@ async fn a_guest_gets_its_address_from_packets_that_any_client_accepts() {
 async fn a_guest_finds_its_router_and_asks_it_for_an_address() {
     let guest = guest().await;
     guest.namespace.run("sh", &["-c", "echo 1 > /proc/sys/net/ipv6/conf/nic/accept_ra"]);
-    guest.namespace.ip("link set nic up");
+    guest.plug_in();
     until("a router is found", || guest.namespace.ip("-6 route show default").contains("proto ra"));
     let routes = guest.namespace.ip("-6 route show");
     assert!(routes.contains("fd10:0:2::/120"), "{routes}");

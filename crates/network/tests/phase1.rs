@@ -10,6 +10,7 @@ use std::sync::mpsc::Receiver;
 use network::mac::Mac;
 use network::phase1::{Attached, Interface, Owner, Phase1Error, Plan, Port, Protocol, set_up};
 use testkit::namespace::Namespace;
+use testkit::waiting::until;
 use testkit::{Harness, NEVER, Need, tests};
 
 fn main() -> std::process::ExitCode {
@@ -67,6 +68,9 @@ impl Pod {
         self.namespace.ip(&format!("link add tap0 type veth {card}"));
         self.namespace.ip("link set tap0 master k6t-eth0 up");
         guest.ip("link set nic up");
+        // Before that, the bridge takes nothing from it.
+        let is_open = || self.namespace.ip("-details link show tap0").contains("state forwarding");
+        until("the bridge's port is open", is_open);
         guest.ip("addr add 10.0.2.2/24 dev nic");
         guest.ip("addr add fd10:0:2::2/120 dev nic nodad");
         guest.ip("route add default via 10.0.2.1");
