@@ -85,6 +85,13 @@ fn quote(word: &str) -> String {
 mod tests {
     use super::*;
 
+    /// This test itself is such a program: cargo marks the folder.
+    #[test]
+    fn no_service_is_made_of_a_program_that_the_next_build_takes_away() {
+        let refused = program().unwrap_err().to_string();
+        assert!(refused.contains("is in a folder of builds") && refused.contains("sudo install"), "{refused}");
+    }
+
     #[test]
     fn the_unit_starts_what_was_asked_for_and_spares_the_pods() {
         let flags = ["up", "--data-dir", "my data", "--listen=[::]:6443", "--data-dir=twice"].map(str::to_owned);
