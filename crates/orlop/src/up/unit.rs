@@ -6,8 +6,13 @@ use anyhow::{Context as _, bail};
 
 /// This program, where a service may rely on it: not in a folder that the next build changes and `cargo clean` empties.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
-    let program = std::env::current_exe().context("find this program")?;
-    if program.ancestors().any(|folder| folder.join("CACHEDIR.TAG").exists()) {
+    outside_of_builds(std::env::current_exe().context("find this program")?)
+}
+
+/// Cargo leaves these beside what it builds; the tag it writes only into a folder that it has made itself.
+fn outside_of_builds(program: PathBuf) -> anyhow::Result<PathBuf> {
+    let is_cargos = |folder: &Path| [".fingerprint", "CACHEDIR.TAG"].iter().any(|name| folder.join(name).exists());
+    if program.ancestors().any(is_cargos) {
         bail!(
             "{} is in a folder of builds, which no service should depend on. Install it first:\n\
              \x20 sudo install {0} /usr/local/bin/orlop\n\
@@ -85,11 +90,17 @@ fn quote(word: &str) -> String {
 mod tests {
     use super::*;
 
-    /// This test itself is such a program: cargo marks the folder.
     #[test]
     fn no_service_is_made_of_a_program_that_the_next_build_takes_away() {
-        let refused = program().unwrap_err().to_string();
-        assert!(refused.contains("is in a folder of builds") && refused.contains("sudo install"), "{refused}");
+        for mark in ["CACHEDIR.TAG", "debug/.fingerprint"] {
+            let folder = tempfile::tempdir().unwrap();
+            let program = folder.path().join("debug/orlop");
+            std::fs::create_dir(folder.path().join("debug")).unwrap();
+            assert_eq!(outside_of_builds(program.clone()).unwrap(), program, "an installed one");
+            std::fs::write(folder.path().join(mark), "").unwrap();
+            let refused = outside_of_builds(program).unwrap_err().to_string();
+            assert!(refused.contains("is in a folder of builds") && refused.contains("sudo install"), "{refused}");
+        }
     }
 
     #[test]
