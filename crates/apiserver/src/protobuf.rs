@@ -4,6 +4,7 @@
 //! know is skipped, as protobuf has it. Answers stay JSON: every client that sends protobuf takes that as well.
 
 mod schema;
+mod unset;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::bounds;
 use crate::facts::{Field, Shape, Type, TypeId, facts};
 use schema::{Other, SCHEMA};
+use unset::is_unset;
 
 /// Messages within messages; schemas in schemas are the deepest that there are.
 const DEEPEST: usize = 64;
@@ -146,35 +148,6 @@ fn add(
         }
     }
     Ok(())
-}
-
-/// Texts that are unset only where they are absent.
-const EMPTY_COUNTS: [&str; 3] = ["holderIdentity", "storageClassName", "volumeAttributesClassName"];
-
-/// Numbers that are unset where they are zero, by type; those of a status always are.
-const ZERO_IS_UNSET: [(&str, &[&str]); 5] = [
-    ("core.v1.ContainerPort", &["hostPort"]),
-    ("core.v1.Event", &["count"]),
-    (
-        "core.v1.Probe",
-        &["failureThreshold", "initialDelaySeconds", "periodSeconds", "successThreshold", "timeoutSeconds"],
-    ),
-    ("core.v1.ServicePort", &["nodePort"]),
-    ("meta.v1.ObjectMeta", &["generation"]),
-];
-
-/// Go writes every field that is not a pointer, set or not. JSON leaves out those that are not set, and the rest of this
-/// server takes what is there for set.
-fn is_unset(of: &Type, field: &Field, value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::String(text) => text.is_empty() && !field.required && !EMPTY_COUNTS.contains(&field.name),
-        Value::Number(number) => {
-            let listed = ZERO_IS_UNSET.iter().any(|(name, fields)| *name == of.name && fields.contains(&field.name));
-            number.as_i64() == Some(0) && !field.required && (listed || of.name.ends_with("Status"))
-        }
-        _ => false,
-    }
 }
 
 fn list_items(

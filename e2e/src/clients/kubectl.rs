@@ -97,13 +97,6 @@ impl Kubectl {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// What `kubectl create ...` makes, sent as JSON. In the protobuf in which kubectl would send it, our server takes it as well,
-    /// but a template is not yet the same when it comes back as JSON: `rollout undo` makes another replica set of it.
-    pub(crate) fn create(&self, arguments: &[&str]) -> Result<String> {
-        let manifest = self.ok(&[&["create"], arguments, &["--dry-run=client", "-o", "yaml"]].concat())?;
-        self.given(&["create", "-f", "-"], &manifest)
-    }
-
     /// Asks again and again until the answer is as wanted, for what no `kubectl wait` can tell; gives that answer.
     #[expect(clippy::disallowed_methods, reason = "other programs work in real time")]
     pub(crate) fn until(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> Result<String> {

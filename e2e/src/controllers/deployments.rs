@@ -45,7 +45,7 @@ fn pods(kubectl: &Kubectl, app: &str, count: i32) -> Result<()> {
 }
 
 fn make(kubectl: &Kubectl, name: &str, replicas: i32) -> Result<()> {
-    kubectl.create(&["deployment", name, "--image=i:1", &format!("--replicas={replicas}")])?;
+    kubectl.ok(&["create", "deployment", name, "--image=i:1", &format!("--replicas={replicas}")])?;
     rolled_out(kubectl, name)
 }
 

@@ -99,7 +99,7 @@ pub(super) fn deleted(cluster: &mut Cluster) -> Result<()> {
     kubectl.ok(&["wait", "-n", "full", "--for=create", "serviceaccount/default", WAIT])?;
     let ship = "apiVersion: test.orlop/v1\nkind: Ship\nmetadata: {name: argo, namespace: full}\n";
     kubectl.given(&["create", "-f", "-"], ship)?;
-    kubectl.create(&["deployment", "-n", "full", "web", "--image=i:1", "--replicas=2"])?;
+    kubectl.ok(&["create", "deployment", "-n", "full", "web", "--image=i:1", "--replicas=2"])?;
     kubectl.ok(&["rollout", "status", "-n", "full", "deployment/web", WAIT])?;
     kubectl.ok(&["delete", "namespace", "full", WAIT])?;
     for kind in ["ships.test.orlop", "deployments", "replicasets", "pods", "events", "configmaps"] {

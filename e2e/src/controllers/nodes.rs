@@ -32,7 +32,7 @@ pub(super) fn empty(kubectl: &Kubectl, app: &str, node: &str) -> Result<()> {
 fn cordon(cluster: &mut Cluster) -> Result<()> {
     let kubectl = &cluster.kubectl;
     kubectl.ok(&["cordon", "hollow-0"])?;
-    kubectl.create(&["deployment", "web", "--image=i:1", "--replicas=2"])?;
+    kubectl.ok(&["create", "deployment", "web", "--image=i:1", "--replicas=2"])?;
     let nodes = places(kubectl)?;
     ensure!(nodes == ["hollow-1", "hollow-1"], "they run on {nodes:?}");
     kubectl.ok(&["uncordon", "hollow-0"])?;

@@ -185,7 +185,14 @@ fn what_is_not_set_is_left_out() {
         "spec": {
             "replicas": 0,
             "strategy": { "type": "" },
-            "template": { "spec": { "containers": [{ "name": "", "image": "", "livenessProbe": probe }] } },
+            "minReadySeconds": 0,
+            "paused": false,
+            "template": { "spec": {
+                "containers": [{ "name": "", "image": "", "livenessProbe": probe, "stdin": false, "tty": true }],
+                "hostNetwork": false,
+                "enableServiceLinks": false,
+                "volumes": [{ "name": "v", "csi": { "driver": "d", "readOnly": false } }],
+            } },
         },
         "status": { "replicas": 0 },
     });
@@ -197,7 +204,11 @@ fn what_is_not_set_is_left_out() {
         "spec": {
             "replicas": 0,
             "strategy": {},
-            "template": { "spec": { "containers": [{ "name": "", "livenessProbe": probe }] } },
+            "template": { "spec": {
+                "containers": [{ "name": "", "livenessProbe": probe, "tty": true }],
+                "enableServiceLinks": false,
+                "volumes": [{ "name": "v", "csi": { "driver": "d", "readOnly": false } }],
+            } },
         },
         "status": {},
     });
@@ -319,6 +330,7 @@ fn object_of(of: &'static Type, depth: u32) -> BoxedStrategy<Value> {
                         Some(Other::Schemas) => Just(json!([{ "type": "string" }])).boxed(),
                         Some(Other::Names) => Just(json!({ "a": ["b"], "c": { "type": "string" } })).boxed(),
                     };
+                    let value = value.prop_filter("set", |value| !is_unset(of, field, value));
                     value.prop_map(|value| (field.name.to_owned(), value))
                 })
                 .collect();
