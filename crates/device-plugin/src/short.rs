@@ -1,13 +1,14 @@
 //! Sockets in folders whose names are longer than a socket's address may be.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
 
 /// Another path of a socket, short enough for an address as long as this is held.
 pub struct Short {
-    _folder: File,
+    _folder: OwnedFd,
     path: PathBuf,
 }
 
@@ -20,7 +21,8 @@ impl Short {
         let (Some(folder), Some(name)) = (socket.parent(), socket.file_name()) else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         };
-        let folder = File::open(folder)?;
+        // To go through it is enough: it need not be one that may be read.
+        let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd())).join(name);
         Ok(Self { _folder: folder, path })
     }

@@ -6,12 +6,13 @@
 
 mod decide;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
 use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
-use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
@@ -31,13 +32,17 @@ pub struct NamespaceController {
     client: Client,
     namespaces: Cache<Namespace>,
     queue: Queue<String>,
+    /// The kinds of what is on its way out, by namespace. While there is any of them, there is nothing to gain from
+    /// a look at all the others.
+    lingering: Arc<Mutex<HashMap<String, Vec<ApiResource>>>>,
 }
 
 impl NamespaceController {
     /// A controller; it reads from the context's caches.
     #[must_use]
     pub fn new(context: &Context) -> Self {
-        Self { client: context.client.clone(), namespaces: context.caches.of(&[]), queue: context.queue(NAME) }
+        let (client, namespaces) = (context.client.clone(), context.caches.of(&[]));
+        Self { client, namespaces, queue: context.queue(NAME), lingering: Arc::default() }
     }
 
     /// Runs until the queue is closed.
@@ -62,8 +67,13 @@ impl NamespaceController {
         }
     }
 
+    fn lingering(&self) -> MutexGuard<'_, HashMap<String, Vec<ApiResource>>> {
+        self.lingering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn reconcile(&self, name: &str) -> Result<Next, kube::Error> {
         let key = Key { namespace: String::new(), name: name.to_owned() };
+        let known = self.lingering().remove(name).unwrap_or_default();
         let Some(namespace) = self.namespaces.get(&key) else { return Ok(Next::Wait) };
         let held = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_ref());
         if namespace.metadata.deletion_timestamp.is_none()
@@ -71,17 +81,35 @@ impl NamespaceController {
         {
             return Ok(Next::Wait);
         }
-        let left = self.empty(name).await?;
+        let left = match self.on_its_way(name, &known).await? {
+            Some(left) => left,
+            None => self.empty(name).await?,
+        };
         match decide(&left) {
             Plan::LetGo => {
                 self.let_go(name).await?;
                 Ok(Next::Wait)
             }
             Plan::LookAgain { after, conditions } => {
+                self.lingering().insert(name.to_owned(), left.kinds);
                 self.tell(&namespace, &conditions).await?;
                 Ok(Next::After(after))
             }
         }
+    }
+
+    /// What is left of these kinds; nothing if none is, or something is not on its way out.
+    async fn on_its_way(&self, namespace: &str, kinds: &[ApiResource]) -> Result<Option<Left>, kube::Error> {
+        let mut left = Left::default();
+        for kind in kinds {
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, kind);
+            let rest = api.list_metadata(&ListParams::default()).await?.items;
+            if rest.iter().any(|object| object.metadata.deletion_timestamp.is_none()) {
+                return Ok(None);
+            }
+            left.add(kind, &finalizers(&rest));
+        }
+        Ok(Some(left).filter(|left| !left.kinds.is_empty()))
     }
 
     /// Deletes all that is in the namespace, and tells what is left of it.
@@ -114,7 +142,7 @@ impl NamespaceController {
                     "deleted what is in the namespace"
                 );
                 let rest = api.list_metadata(&ListParams::default()).await?;
-                left.add(&format!("{}.{}", resource.plural, resource.group), &finalizers(&rest.items));
+                left.add(&resource, &finalizers(&rest.items));
             }
         }
         Ok(left)

@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use device_plugin::Short;
 use hypervisor::arguments::SERIAL_SOCKET;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt as _};
 use tokio::net::UnixStream;
 
-use crate::socket::Folder;
 use crate::target::{Target, machine};
 use crate::terminal::{self, Left, Signals, Terminal, say};
 
@@ -68,7 +68,7 @@ async fn connect(data: &Path, vmi: &VirtualMachineInstance) -> anyhow::Result<Un
     let pod = pods.and_then(|pods| pods.keys().next()).context("the VM has no pod")?;
     let private = format!("kubelet/pods/{pod}/volumes/kubernetes.io~empty-dir/private");
     let folder = data.join(private).join(vmi.uid().unwrap_or_default());
-    let opened = match Folder::open(&folder) {
+    let opened = match Short::of(&folder.join(SERIAL_SOCKET)) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             bail!("{} is not here; does the VM run on another machine?", folder.display())
         }
@@ -77,5 +77,5 @@ async fn connect(data: &Path, vmi: &VirtualMachineInstance) -> anyhow::Result<Un
         }
         opened => opened.with_context(|| format!("open {}", folder.display()))?,
     };
-    UnixStream::connect(opened.path(SERIAL_SOCKET)).await.context("connect to its serial port; does it have one?")
+    UnixStream::connect(opened.path()).await.context("connect to its serial port; does it have one?")
 }

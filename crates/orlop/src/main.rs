@@ -28,7 +28,6 @@ mod rotating;
 mod run;
 mod scheduler;
 mod shim;
-mod socket;
 mod status;
 mod target;
 mod terminal;

@@ -16,17 +16,22 @@ use crate::folders::{self, Watch};
 use plugin::Plugin;
 
 /// A device and its name.
-#[derive(Clone, Copy, Debug)]
-struct Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
     name: &'static str,
     path: &'static str,
 }
 
 const KVM: Kind = Kind { name: "kvm", path: "/dev/kvm" };
-const OTHERS: [Kind; 2] =
-    [Kind { name: "tun", path: "/dev/net/tun" }, Kind { name: "vhost-net", path: "/dev/vhost-net" }];
+const KINDS: [Kind; 3] =
+    [KVM, Kind { name: "tun", path: "/dev/net/tun" }, Kind { name: "vhost-net", path: "/dev/vhost-net" }];
 /// Between attempts to reach a kubelet that is there and does not answer.
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// Those that exist on this node now: a module may be loaded at any time.
+pub(crate) fn present() -> Vec<Kind> {
+    KINDS.into_iter().filter(|kind| Path::new(kind.path).exists()).collect()
+}
 
 /// The devices that are offered; tells whether the kubelet knows them all.
 #[derive(Clone, Debug)]
@@ -37,11 +42,10 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Those that exist on this node, so many of each; KVM only where it works.
-    pub(crate) fn new(kubelet: &Path, slots: u32, has_kvm: bool) -> Self {
-        let kinds = Some(KVM).filter(|_| has_kvm).into_iter().chain(OTHERS);
-        let present = kinds.filter(|kind| Path::new(kind.path).exists());
-        let plugins = present.map(|kind| Arc::new(Plugin::new(kind.name, Path::new(kind.path), slots))).collect();
+    /// These of this node, so many of each; KVM only where it works.
+    pub(crate) fn new(kubelet: &Path, slots: u32, present: &[Kind], has_kvm: bool) -> Self {
+        let kinds = present.iter().filter(|kind| has_kvm || **kind != KVM);
+        let plugins = kinds.map(|kind| Arc::new(Plugin::new(kind.name, Path::new(kind.path), slots))).collect();
         let folder = kubelet.join(device_plugin::FOLDER);
         Self { kubelet: folder, plugins, registered: watch::Sender::new(false) }
     }

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 use virt_rules::config::ClusterConfig;
 
-use crate::devices::Devices;
+use crate::devices::{self, Devices, Kind};
 use crate::folders::{self, Watch};
 use crate::handler::Settings;
 use crate::labels::{self, Offer, Processor};
@@ -127,19 +127,20 @@ impl NodeKeeper {
             if self.settings.labels || self.settings.devices {
                 self.look().await;
             }
+            let present = devices::present();
             tokio::select! {
                 biased;
-                () = self.offer() => {}
-                () = self.outdated() => {}
+                () = self.offer(&present) => {}
+                () = self.outdated(&present) => {}
             }
         }
     }
 
     /// Devices and a heartbeat, for ever.
-    async fn offer(&self) {
+    async fn offer(&self, present: &[Kind]) {
         let has_kvm = self.found.borrow().offer().is_some_and(|offer| !offer.is_emulated);
         let slots = self.config().instances_per_node();
-        let devices = self.settings.devices.then(|| Devices::new(&self.settings.kubelet, slots, has_kvm));
+        let devices = self.settings.devices.then(|| Devices::new(&self.settings.kubelet, slots, present, has_kvm));
         let registered = devices.as_ref().map_or_else(|| watch::Sender::new(true).subscribe(), Devices::registered);
         let offering = async {
             match &devices {
@@ -192,9 +193,9 @@ impl NodeKeeper {
         }
     }
 
-    /// Resolves when what was found may be true no more: KVM came, went, changed hands, or failed a guest; or nothing was
-    /// found at all, and some time has passed.
-    async fn outdated(&self) {
+    /// Resolves when what was found may be true no more: KVM came, went, changed hands, or failed a guest; another device
+    /// came; or nothing was found at all, and some time has passed.
+    async fn outdated(&self, present: &[Kind]) {
         if !self.settings.labels && !self.settings.devices {
             return std::future::pending().await;
         }
@@ -203,7 +204,8 @@ impl NodeKeeper {
         }
         let watch = folders::open_own(Path::new(DEVICE_FOLDER)).and_then(|folder| Watch::on(folder.as_fd()));
         let mut watch = watch.inspect_err(|error| tracing::warn!(%error, "a KVM that goes is not noticed")).ok();
-        loop {
+        // One that goes is noticed by whoever offers it.
+        while devices::present().iter().all(|kind| present.contains(kind)) {
             let changed = async {
                 match &watch {
                     Some(watch) => watch.changed().await,

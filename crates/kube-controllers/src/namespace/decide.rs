@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kube::core::ApiResource;
+
 use super::PAUSE;
 
 /// What could not be deleted yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Left {
+    /// Of these.
+    pub(super) kinds: Vec<ApiResource>,
     /// Objects by resource.
     objects: BTreeMap<String, usize>,
     /// How many objects each finalizer holds.
@@ -16,11 +20,12 @@ pub(super) struct Left {
 
 impl Left {
     /// Adds the objects of a resource that are still there, each by its finalizers.
-    pub(super) fn add(&mut self, resource: &str, objects: &[Vec<String>]) {
+    pub(super) fn add(&mut self, resource: &ApiResource, objects: &[Vec<String>]) {
         if objects.is_empty() {
             return;
         }
-        *self.objects.entry(resource.to_owned()).or_insert(0) += objects.len();
+        self.kinds.push(resource.clone());
+        *self.objects.entry(format!("{}.{}", resource.plural, resource.group)).or_insert(0) += objects.len();
         for finalizer in objects.iter().flatten() {
             *self.finalizers.entry(finalizer.clone()).or_insert(0) += 1;
         }
@@ -80,19 +85,21 @@ pub(super) fn decide(left: &Left) -> Plan {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+
     use super::*;
 
     #[test]
     fn an_empty_namespace_is_let_go() {
         let mut left = Left::default();
-        left.add("pods.", &[]);
+        left.add(&ApiResource::erase::<Pod>(&()), &[]);
         assert_eq!(decide(&left), Plan::LetGo);
     }
 
     #[test]
     fn what_is_left_is_told_with_what_holds_it() {
         let mut left = Left::default();
-        left.add("pods.", &[vec!["a/b".to_owned()], vec![]]);
+        left.add(&ApiResource::erase::<Pod>(&()), &[vec!["a/b".to_owned()], vec![]]);
         let Plan::LookAgain { conditions, .. } = decide(&left) else { panic!("there are pods") };
         let texts: Vec<&str> = conditions.values().map(|one| one.message.as_str()).collect();
         assert_eq!(

@@ -147,8 +147,19 @@ impl Record {
             let known = state.and_then(|state| state.containers.get(name));
             let known = known.filter(|known| known.attempt() == kept.attempt);
             kept.end = known.and_then(End::of).or_else(|| lost.then(|| End::unseen(now)));
-            if let Some(End { exit_code, signal, out_of_memory, unknown, .. }) = &kept.end {
-                tracing::info!(container = name, exit_code, signal, out_of_memory, unknown, "a container has ended");
+            if let Some(End { exit_code, signal, out_of_memory, unknown, message, .. }) = &kept.end {
+                // Why it could not be started, or what it left as its last words: those are its own, and of any length.
+                let said = message.char_indices().nth(200).map_or(message.as_str(), |(end, _)| &message[..end]);
+                let said = (!said.is_empty()).then_some(said);
+                tracing::info!(
+                    container = name,
+                    exit_code,
+                    signal,
+                    out_of_memory,
+                    unknown,
+                    said,
+                    "a container has ended"
+                );
                 changed = true;
             }
         }

@@ -260,12 +260,12 @@ async fn connect(folder: &Folder) -> Result<Option<UnixStream>, RuntimeError> {
     let io = |source| RuntimeError::Io { action: "connect to", path: folder.path().to_owned(), source };
     let deadline = Instant::now() + CONNECT;
     loop {
-        let (held, path) = folder.socket().map_err(io)?;
+        let socket = folder.socket().map_err(io)?;
         // Before the lock is tried: a shim that is there listens, or is about to.
-        if let Ok(Ok(stream)) = timeout_at(deadline, UnixStream::connect(path)).await {
+        if let Ok(Ok(stream)) = timeout_at(deadline, UnixStream::connect(socket.path())).await {
             return Ok(Some(stream));
         }
-        drop(held);
+        drop(socket);
         if folder.lock().map_err(io)?.is_some() || Instant::now() >= deadline {
             return Ok(None);
         }

@@ -15,6 +15,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use device_plugin::Short;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -91,12 +92,9 @@ impl Folder {
         }
     }
 
-    /// A path to the socket that is short enough for an address, valid as long as the folder is held.
-    pub(crate) fn socket(&self) -> io::Result<(File, PathBuf)> {
-        use std::os::fd::AsRawFd as _;
-        let folder = File::open(&self.0)?;
-        let path = format!("/proc/self/fd/{}/socket", folder.as_raw_fd());
-        Ok((folder, PathBuf::from(path)))
+    /// The shim's socket.
+    pub(crate) fn socket(&self) -> io::Result<Short> {
+        Short::of(&self.0.join("socket"))
     }
 
     pub(crate) fn runtime(&self) -> PathBuf {

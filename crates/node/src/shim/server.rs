@@ -28,13 +28,13 @@ type Outgoing = (Message, Option<oneshot::Sender<()>>);
 
 impl Server {
     pub(super) fn bind(folder: &Folder) -> io::Result<Self> {
-        let (_folder, path) = folder.socket()?;
-        match std::fs::remove_file(&path) {
+        let socket = folder.socket()?;
+        match std::fs::remove_file(socket.path()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let listener = UnixListener::bind(&path)?;
-        std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        let listener = UnixListener::bind(socket.path())?;
+        std::fs::set_permissions(socket.path(), Permissions::from_mode(0o600))?;
         Ok(Self { listener })
     }
 

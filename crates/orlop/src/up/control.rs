@@ -4,28 +4,28 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
+use device_plugin::Short;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::report::Report;
-use crate::socket::Folder;
 
 /// The socket's name.
 const SOCKET: &str = "up.sock";
 /// The longest answer: some lines per part.
 const LONGEST: u64 = 1 << 20;
 
-fn open(data: &Path) -> anyhow::Result<Folder> {
-    Folder::open(data).with_context(|| format!("open {}", data.display()))
+fn socket(data: &Path) -> anyhow::Result<Short> {
+    Short::of(&data.join(SOCKET)).with_context(|| format!("open {}", data.display()))
 }
 
 /// Listens; the socket of an earlier process is replaced.
 pub(crate) fn listen(data: &Path) -> anyhow::Result<UnixListener> {
     let _ = std::fs::remove_file(data.join(SOCKET));
-    let folder = open(data)?;
-    let path = folder.path(SOCKET);
-    let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", data.join(SOCKET).display()))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).context("protect the socket")?;
+    let socket = socket(data)?;
+    let listener =
+        UnixListener::bind(socket.path()).with_context(|| format!("listen on {}", data.join(SOCKET).display()))?;
+    std::fs::set_permissions(socket.path(), std::fs::Permissions::from_mode(0o600)).context("protect the socket")?;
     Ok(listener)
 }
 
@@ -44,8 +44,8 @@ pub(crate) async fn serve(listener: UnixListener, report: impl Fn() -> Report) {
 
 /// Asks.
 pub(crate) async fn ask(data: &Path) -> anyhow::Result<Report> {
-    let folder = open(data)?;
-    let stream = UnixStream::connect(folder.path(SOCKET))
+    let socket = socket(data)?;
+    let stream = UnixStream::connect(socket.path())
         .await
         .with_context(|| format!("connect to {}", data.join(SOCKET).display()))?;
     let mut text = Vec::new();

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::Api;
 use kube::api::ListParams;
 
 use crate::Test;
@@ -101,8 +102,22 @@ fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
     machine.patch_node(&label)?;
     machine.phase("waits", Phase::Running, None)?;
 
+    // A module is loaded: the node offers its device, and launchers ask for it.
+    inside(&["mknod", "-m", "666", "/dev/vhost-net", "c", "1", "3"])?;
+    machine.until_some("vhost-net that is offered", || {
+        let node = machine.runtime.block_on(Api::<Node>::all(machine.client()).get("here")).ok()?;
+        let offered = node.status?.allocatable?;
+        offered.contains_key("devices.kubevirt.io/vhost-net").then_some(())
+    })?;
     inside(&["mknod", "-m", "666", "/dev/kvm", "c", "1", "3"])?;
-    until(&machine, "KVM: it was tried, and works").map(drop)
+    let said = until(&machine, "KVM: it was tried, and works")?;
+    ensure!(!said.contains("no vhost-net"), "{said}");
+    let mut vm = bare("fast", "Always");
+    vm["spec"]["template"]["spec"]["nodeSelector"] = serde_json::json!({ "waits": "there" });
+    machine.create::<api::vm::VirtualMachine>(vm)?;
+    machine.until_some("launcher that asks for it", || {
+        launcher(&machine, "fast").ok()?.1.contains("devices.kubevirt.io/vhost-net").then_some(())
+    })
 }
 
 /// The UID of a VM's launcher, and what it asks for.

@@ -1,5 +1,6 @@
 //! Starting, stopping, looking: what an operator does with `orlop up`.
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use anyhow::{Context as _, Result, ensure};
@@ -29,23 +30,39 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ),
     ("a_machine_that_loses_power_brings_its_vms_back", a_machine_that_loses_power_brings_its_vms_back),
     ("down_powers_guests_off_and_up_brings_them_back", down_powers_guests_off_and_up_brings_them_back),
-    ("the_demo_shows_a_login_prompt_and_leaves_nothing", the_demo_shows_a_login_prompt_and_leaves_nothing),
+    (
+        "the_demo_shows_a_login_prompt_survives_another_build_and_leaves_nothing",
+        the_demo_shows_a_login_prompt_survives_another_build_and_leaves_nothing,
+    ),
 ];
 
 /// `make up` and `make down`, but for what they install and build.
-fn the_demo_shows_a_login_prompt_and_leaves_nothing() -> Result<()> {
+fn the_demo_shows_a_login_prompt_survives_another_build_and_leaves_nothing() -> Result<()> {
     let folder = tempfile::tempdir()?;
+    let builds = tempfile::tempdir()?;
+    let build = builds.path().join("orlop");
+    std::fs::copy(env!("CARGO_BIN_EXE_orlop"), &build)?;
     let demo = |word: &str| {
         let mut command = std::process::Command::new(e2e::root().join("examples/demo"));
-        command.arg(word).env("ORLOP", env!("CARGO_BIN_EXE_orlop")).env("ORLOP_DATA_DIR", folder.path());
+        command.arg(word).env("ORLOP", &build).env("ORLOP_DATA_DIR", folder.path());
         let network = [("ORLOP_BRIDGE", BRIDGE), ("ORLOP_POD_CIDR", "10.199.0.0/24"), ("ORLOP_POD_CIDR6", "fd99::/64")];
         command.envs(network).env("ORLOP_LISTEN", "127.0.0.1:0");
         e2e::output(&mut command)
     };
     let said = demo("up");
+    let guests = qemus("demo");
+    // The next build is in the same place, and differs.
+    std::fs::remove_file(&build)?;
+    std::fs::copy(env!("CARGO_BIN_EXE_orlop"), &build)?;
+    std::fs::OpenOptions::new().append(true).open(&build)?.write_all(b"another")?;
+    let again = demo("up");
+    let (guests_then, last) = (qemus("demo"), demo("up"));
     let ended = demo("down")?;
-    let said = said?;
+    let (said, again, last) = (said?, again?, last?);
     ensure!(said.contains("the guest shows its login prompt") && said.contains("ssh orlop@10.199.0.2"), "{said}");
+    ensure!(again.contains("another build of orlop runs here: replacing it; its VMs run on"), "{again}");
+    ensure!(!guests.is_empty() && guests == guests_then, "{guests:?} became {guests_then:?}\n{again}");
+    ensure!(!last.contains("another build"), "it was started:\n{last}");
     ensure!(ended.contains("stopped default/virt-launcher-demo") && ended.contains("orlop is down"), "{ended}");
     Ok(())
 }

@@ -120,7 +120,12 @@ async fn a_device_is_healthy_while_it_is_there() {
 
 #[test]
 fn only_devices_that_exist_are_offered() {
-    let all = Devices::new(Path::new("/nowhere"), 1000, false);
-    assert!(all.plugins.iter().all(|plugin| format!("{plugin:?}").contains("/dev/")));
-    assert!(!all.plugins.iter().any(|plugin| format!("{plugin:?}").contains("kvm")));
+    assert!(present().iter().all(|kind| Path::new(kind.path).exists()));
+    let offered = |has_kvm| {
+        let all = Devices::new(Path::new("/nowhere"), 1000, &KINDS[..2], has_kvm);
+        all.plugins.iter().map(|plugin| format!("{plugin:?}")).collect::<String>()
+    };
+    assert!(offered(true).contains("/dev/kvm") && offered(true).contains("/dev/net/tun"));
+    assert!(!offered(false).contains("kvm") && offered(false).contains("/dev/net/tun"));
+    assert!(!offered(true).contains("vhost"));
 }
