@@ -1,6 +1,7 @@
 //! The server on the network: TLS, client certificates, and clients that are slow, silent or too many.
 
 mod guard;
+mod papers;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -11,16 +12,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -30,9 +27,10 @@ use tower::ServiceExt as _;
 
 use crate::ApiServer;
 use crate::audit::Peer;
-use crate::certificates::{Authority, CertificateError, Pair, write_secret};
+use crate::certificates::{Authority, CertificateError};
 use crate::identity::Identity;
 use guard::Guarded;
+use papers::{Papers, kubeconfig_text};
 use strangers::Crowd;
 pub(crate) use strangers::Known;
 
@@ -99,8 +97,8 @@ struct Door {
 /// A server that listens and is not yet running.
 pub struct Listening {
     doors: Vec<Door>,
-    tls: TlsAcceptor,
-    address: SocketAddr,
+    tls: Arc<ArcSwap<TlsAcceptor>>,
+    papers: Papers,
     kubeconfig: PathBuf,
 }
 
@@ -122,7 +120,6 @@ impl Listening {
             let failed = |source| ServeError::Listen { address, source };
             doors.push(Door { listener: listen_early(address).map_err(failed)?, strangers: vec![ip] });
         }
-        let authority = Authority::open(&folder.join("pki"), server.inner.clock.now())?;
         let mut reached = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
         let everywhere = public.into_iter().filter(|_| own.ip().is_unspecified());
         for ip in further.into_iter().chain(everywhere).chain([address.ip()]) {
@@ -131,22 +128,18 @@ impl Listening {
             }
         }
         let host = host.filter(|_| own.ip().is_unspecified());
-        let tls = acceptor(&authority, &authority.server(&reached, host.as_deref())?)?;
         let local = if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
         let public = SocketAddr::new(local, address.port());
         server.inner.address.store(Arc::new(public.to_string()));
-        let kubeconfig = folder.join("kubeconfig");
-        write_secret(
-            &kubeconfig,
-            &kubeconfig_text(public, &authority.certificate, "orlop-admin", &authority.admin()?),
-        )?;
-        Ok(Self { doors, tls, address: public, kubeconfig })
+        let papers = Papers { folder: folder.to_owned(), address: public, reached, host };
+        let tls = papers.issue(server.inner.clock.now())?;
+        Ok(Self { doors, tls: Arc::new(ArcSwap::from_pointee(tls)), kubeconfig: papers.kubeconfig(), papers })
     }
 
     /// Where it is reached.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.papers.address
     }
 
     /// The admin's kubeconfig.
@@ -158,14 +151,18 @@ impl Listening {
     /// Serves until `stop` resolves, then lets running requests end. Watches are cut.
     pub async fn run(self, server: ApiServer, stop: impl Future<Output = ()>) {
         let (stopping, stopped) = watch::channel(false);
-        let Self { doors, tls, .. } = self;
+        let Self { doors, tls, papers, .. } = self;
         let open = |door| accept(door, tls.clone(), server.clone(), stopped.clone());
         let doors = join_all(doors.into_iter().map(open));
         let stop = async {
             stop.await;
             stopping.send_replace(true);
         };
-        tokio::join!(doors, stop);
+        tokio::select! {
+            biased;
+            _ = async { tokio::join!(doors, stop) } => {}
+            () = papers.renew(&server.inner.clock, &tls) => {}
+        }
     }
 }
 
@@ -204,7 +201,7 @@ fn listen_early(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Accepts connections at one address until the end, and waits for the last of them.
-async fn accept(door: Door, tls: TlsAcceptor, server: ApiServer, stopped: watch::Receiver<bool>) {
+async fn accept(door: Door, tls: Arc<ArcSwap<TlsAcceptor>>, server: ApiServer, stopped: watch::Receiver<bool>) {
     let Door { listener, strangers } = door;
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
     let of_strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
@@ -238,7 +235,7 @@ async fn accept(door: Door, tls: TlsAcceptor, server: ApiServer, stopped: watch:
             continue;
         }
         let known = is_stranger.then(Known::default);
-        let (tls, server, stopped) = (tls.clone(), server.clone(), stopped.clone());
+        let (tls, server, stopped) = (TlsAcceptor::clone(&tls.load()), server.clone(), stopped.clone());
         tokio::spawn(async move {
             // Answers are small and complete; waiting for more of them only adds latency.
             drop(stream.set_nodelay(true));
@@ -343,52 +340,4 @@ fn identify(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let user = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
     let groups = parsed.subject().iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);
     Some(Identity::new(user, groups.collect::<Vec<_>>()))
-}
-
-fn acceptor(authority: &Authority, server: &Pair) -> Result<TlsAcceptor, ServeError> {
-    let certificate = |text: &str| CertificateDer::from_pem_slice(text.as_bytes()).map_err(ServeError::Pem);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut roots = RootCertStore::empty();
-    roots.add(certificate(&authority.certificate)?).map_err(ServeError::Tls)?;
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .allow_unauthenticated()
-        .build()
-        .map_err(ServeError::Verifier)?;
-    let key = PrivateKeyDer::from_pem_slice(server.key.as_bytes()).map_err(ServeError::Pem)?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(ServeError::Tls)?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![certificate(&server.certificate)?], key)
-        .map_err(ServeError::Tls)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-fn kubeconfig_text(address: SocketAddr, authority: &str, user: &str, pair: &Pair) -> String {
-    let encoded = |text: &str| STANDARD.encode(text);
-    format!(
-        "apiVersion: v1
-kind: Config
-clusters:
-- name: orlop
-  cluster:
-    server: https://{address}
-    certificate-authority-data: {}
-users:
-- name: {user}
-  user:
-    client-certificate-data: {}
-    client-key-data: {}
-contexts:
-- name: orlop
-  context:
-    cluster: orlop
-    user: {user}
-current-context: orlop
-",
-        encoded(authority),
-        encoded(&pair.certificate),
-        encoded(&pair.key),
-    )
 }

@@ -18,6 +18,8 @@ use virt_controller::table as virt;
 
 /// Seeds in which a broken controller must be caught.
 const SEEDS: u64 = 40;
+/// Those that caught the most when this was written come first, which saves minutes.
+const FIRST: [u64; 4] = [0, 17, 12, 5];
 
 /// Fails unless each of these rules is found broken, and tells what was found instead.
 fn must_catch(rules: &[&str], options: impl Fn(u64) -> Options) {
@@ -27,7 +29,7 @@ fn must_catch(rules: &[&str], options: impl Fn(u64) -> Options) {
 /// The same, and no later than that.
 fn must_catch_before(end: Seconds, rules: &[&str], options: impl Fn(u64) -> Options) {
     let (mut left, mut others) = (rules.to_vec(), BTreeSet::new());
-    for seed in 0..SEEDS {
+    for seed in FIRST.into_iter().chain((0..SEEDS).filter(|seed| !FIRST.contains(seed))) {
         for violation in run(&options(seed)).unwrap().violations {
             left.retain(|rule| !violation.what.contains(rule) || violation.at >= end);
             others.insert(violation.to_string());
