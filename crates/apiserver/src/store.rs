@@ -15,6 +15,8 @@
 //! - A history holds every change of its table since [`History::start`], in order; who falls behind it must start anew.
 
 mod draft;
+#[cfg(test)]
+mod durability;
 mod history;
 mod sqlite;
 mod writer;
@@ -203,7 +205,7 @@ pub(crate) fn open(place: &Place) -> Result<Loaded, OpenError> {
         // Clients take revision 0 for "any": the first is 1.
         Place::Memory => Ok(Loaded { revision: 1, rows: Vec::new(), backend: writer::Backend::Memory }),
         Place::Folder(folder) => {
-            let (revision, rows, file) = sqlite::open(folder)?;
+            let (revision, rows, file) = sqlite::open(folder, sqlite::SETTINGS)?.start()?;
             Ok(Loaded { revision, rows, backend: writer::Backend::Sqlite(file) })
         }
     }

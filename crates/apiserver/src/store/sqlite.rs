@@ -36,6 +36,10 @@ const SCHEMA: &str = "
     INSERT INTO latest VALUES (1);
 ";
 
+/// How the connection that commits keeps its word. FULL, because NORMAL would answer before the fsync.
+pub(super) const SETTINGS: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
+                                   PRAGMA journal_size_limit = 16777216;";
+
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -126,8 +130,17 @@ struct Commit {
     done: oneshot::Sender<Result<(), CommitError>>,
 }
 
+/// A store that was checked and read; nobody writes yet.
+pub(super) struct Opened {
+    pub(super) revision: u64,
+    pub(super) rows: Vec<Row>,
+    pub(super) connection: Connection,
+    file: PathBuf,
+    lock: fs::File,
+}
+
 /// Opens or makes the store in a folder, checks it, and reads all of it.
-pub(super) fn open(folder: &Path) -> Result<(u64, Vec<Row>, File), OpenError> {
+pub(super) fn open(folder: &Path, settings: &str) -> Result<Opened, OpenError> {
     let failed = |what: &'static str, path: &Path| {
         let path = path.to_owned();
         move |source| OpenError::File { what, path, source }
@@ -139,14 +152,22 @@ pub(super) fn open(folder: &Path) -> Result<(u64, Vec<Row>, File), OpenError> {
     let made = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
     drop(made.map_err(failed("open", &file))?);
     let connection = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| opening(&file, error))?;
-    prepare(&connection, &file)?;
+    prepare(&connection, &file, settings)?;
     let (revision, rows) = load(&connection, &file)?;
-    let (commits, orders) = mpsc::channel();
-    std::thread::Builder::new()
-        .name("store".to_owned())
-        .spawn(move || work(connection, &orders))
-        .map_err(failed("start a thread for", &file))?;
-    Ok((revision, rows, File { commits, _lock: lock }))
+    Ok(Opened { revision, rows, connection, file, lock })
+}
+
+impl Opened {
+    /// Starts the thread that commits.
+    pub(super) fn start(self) -> Result<(u64, Vec<Row>, File), OpenError> {
+        let Self { revision, rows, connection, file: path, lock } = self;
+        let (commits, orders) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || work(connection, &orders))
+            .map_err(|source| OpenError::File { what: "start a thread for", path, source })?;
+        Ok((revision, rows, File { commits, _lock: lock }))
+    }
 }
 
 /// Copies the store in a folder into a new file, while it is in use or not.
@@ -194,7 +215,7 @@ fn connect(file: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-fn prepare(connection: &Connection, file: &Path) -> Result<(), OpenError> {
+fn prepare(connection: &Connection, file: &Path, settings: &str) -> Result<(), OpenError> {
     let number = |pragma: &str| {
         connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0)).map_err(|error| opening(file, error))
     };
@@ -206,8 +227,6 @@ fn prepare(connection: &Connection, file: &Path) -> Result<(), OpenError> {
     if format > FORMAT {
         return Err(OpenError::Newer { file: file.to_owned(), found: format });
     }
-    let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -1024;
-                    PRAGMA journal_size_limit = 16777216;";
     connection.execute_batch(settings).map_err(|error| opening(file, error))?;
     if empty {
         let marks = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};");
