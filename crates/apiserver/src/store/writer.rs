@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::sqlite::{CommitError, File};
-use super::{Change, Draft, Event, Expect, Key, Object, Order, Shared, Snapshot, Table, Write, WriteError};
+use super::{Change, Draft, Event, Expect, Key, Object, Order, Shared, Size, Snapshot, Table, Write, WriteError};
 
 /// Writes in one commit, at most: whoever is first in it waits for the last.
 const MOST_AT_ONCE: usize = 256;
@@ -63,6 +63,7 @@ pub(super) async fn run(
 /// The writes of one commit, applied to a snapshot that nobody sees yet.
 struct Batch {
     next: Snapshot,
+    quota: Option<u64>,
     rows: Vec<Stored>,
     events: BTreeMap<Table, Vec<Event>>,
     answers: Vec<(oneshot::Sender<Outcome>, Outcome)>,
@@ -71,7 +72,7 @@ struct Batch {
 impl Batch {
     fn new(shared: &Shared) -> Self {
         let next = Snapshot::clone(&shared.snapshot.load());
-        Self { next, rows: Vec::new(), events: BTreeMap::new(), answers: Vec::new() }
+        Self { next, quota: shared.quota(), rows: Vec::new(), events: BTreeMap::new(), answers: Vec::new() }
     }
 
     fn stage(&mut self, write: Write) -> Outcome {
@@ -88,6 +89,13 @@ impl Batch {
         if write.in_living_namespace {
             self.next.check_namespace(&write.key.namespace)?;
         }
+        let before = current.as_ref().map_or(0, |object| object.draft.size());
+        let after = write.put.as_ref().map_or(0, Draft::size);
+        if let Some(draft) = write.put.as_ref().filter(|_| after > before) {
+            let size = Size { bytes: self.next.bytes, quota: self.quota };
+            size.check(&write.table, draft, after - before)?;
+        }
+        self.next.bytes = self.next.bytes - before + after;
         self.next.revision += 1;
         let revision = self.next.revision;
         let Write { table, key, put, .. } = write;
