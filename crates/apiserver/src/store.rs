@@ -12,13 +12,15 @@
 //! - A write is answered, and seen by anyone, only after its commit. Writes that arrive during a commit share the next.
 //! - A snapshot never changes. Whoever holds one reads one moment of everything.
 //! - An object that cannot be read does not keep the others from being served, and can be deleted.
-//! - It does not grow beyond its quota; what makes it smaller always passes ([`size`]).
+//! - It does not grow beyond its quota; what makes it smaller always passes ([`size`]),
+//!   on a full disk as well ([`reserve`]).
 //! - A history holds every change of its table since [`History::start`], in order; who falls behind it must start anew.
 
 mod draft;
 #[cfg(test)]
 mod durability;
 mod history;
+mod reserve;
 mod size;
 mod sqlite;
 mod writer;
@@ -172,8 +174,8 @@ pub(crate) enum WriteError {
     #[error("the store is full: {0}")]
     Full(Size),
     /// Nothing was written and the store goes on; a later try may succeed.
-    #[error("{0}")]
-    Refused(String),
+    #[error("no space left on the device that holds the store")]
+    NoSpace,
     /// The store cannot say what is on disk, and takes no more writes.
     #[error("{0}")]
     Failed(String),

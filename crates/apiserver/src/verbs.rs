@@ -193,10 +193,10 @@ impl Call {
             }
             WriteError::NoDefinition => Status::not_served(),
             WriteError::DefinitionTerminating => Status::definition_terminating(subject),
-            full @ WriteError::Full(_) => {
-                Status::no_room(format!("{full}; delete what is not needed, or give it more with --store-quota"))
+            WriteError::Full(_) => {
+                Status::no_room(format!("{error}; delete what is not needed, or give it more with --store-quota"))
             }
-            WriteError::Refused(reason) => Status::no_room(reason),
+            WriteError::NoSpace => Status::no_room(format!("{error}; make some, or delete objects")),
             WriteError::Failed(reason) => Status::internal(reason),
         }
     }

@@ -42,7 +42,8 @@ impl fmt::Display for Size {
     }
 }
 
-fn is_vital(table: &Table, draft: &Draft) -> bool {
+/// Whether what is reserved is there for it.
+pub(super) fn is_vital(table: &Table, draft: &Draft) -> bool {
     matches!(&**table, "leases.coordination.k8s.io" | "nodes")
         || draft.life().is_some_and(|life| life.deletion_timestamp.is_some())
 }
