@@ -66,7 +66,7 @@ pub use identity::{Admission, Attributes, Authorizer, Decision, Identity, MASTER
 pub use route::{Delegate, RequestBody};
 pub use server::{ApiServer, Builder, Check, InProcess};
 pub use status::Status;
-pub use store::{OpenError, Place, backup};
+pub use store::{OpenError, Place, Size as StoreSize, backup};
 
 /// The Kubernetes version whose API this is.
 pub const VERSION: &str = "v1.36.3";

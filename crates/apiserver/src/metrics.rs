@@ -9,6 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::StoreSize;
 use crate::audit;
 
 /// What a request was, as labels. All come from the table of resources or from small sets: nothing a client invents.
@@ -43,6 +44,8 @@ pub(crate) struct Metrics {
     requests: Family<WithCode, Counter>,
     durations: Family<Labels, Histogram, fn() -> Histogram>,
     objects: Family<OfResource, Gauge>,
+    bytes: Gauge,
+    quota: Gauge,
     running: Gauge,
     watches: Gauge,
 }
@@ -65,6 +68,8 @@ impl Metrics {
             requests: Family::default(),
             durations: Family::new_with_constructor(histogram),
             objects: Family::default(),
+            bytes: Gauge::default(),
+            quota: Gauge::default(),
             running: Gauge::default(),
             watches: Gauge::default(),
         };
@@ -80,6 +85,8 @@ impl Metrics {
             metrics.durations.clone(),
         );
         registry.register("apiserver_storage_objects", "Objects in the store", metrics.objects.clone());
+        registry.register("apiserver_storage_bytes", "What all objects have together, as JSON", metrics.bytes.clone());
+        registry.register("apiserver_storage_quota_bytes", "What they may have; 0 is no end", metrics.quota.clone());
         registry.register("apiserver_current_inflight_requests", "Requests being worked on", metrics.running.clone());
         registry.register("apiserver_longrunning_requests", "Watches that are open", metrics.watches.clone());
         registry.register("apiserver_audit_event", "Audit events that were made", audit.events.clone());
@@ -108,7 +115,10 @@ impl Metrics {
     }
 
     /// All of it as text.
-    pub(crate) fn text<'a>(&self, objects: impl Iterator<Item = (&'a str, usize)>) -> String {
+    pub(crate) fn text<'a>(&self, size: StoreSize, objects: impl Iterator<Item = (&'a str, usize)>) -> String {
+        let number = |bytes| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.bytes.set(number(size.bytes));
+        self.quota.set(size.quota.map_or(0, number));
         self.objects.clear();
         for (resource, count) in objects {
             let of = OfResource { resource: resource.to_owned() };

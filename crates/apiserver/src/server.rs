@@ -123,6 +123,18 @@ impl ApiServer {
         let _ = self.inner.readiness.set(Box::new(checks));
     }
 
+    /// From now on the store's objects do not grow beyond so many bytes of JSON. It is for whoever starts the server to call,
+    /// after all is written that it needs itself: a full store must not keep it from starting.
+    pub fn limit_store(&self, quota: u64) {
+        self.inner.store.limit(quota);
+    }
+
+    /// How large the store is.
+    #[must_use]
+    pub fn store_size(&self) -> store::Size {
+        self.inner.store.size()
+    }
+
     /// Resolves when the store has failed for good, with the reason: then the process must end.
     pub async fn failed(&self) -> String {
         self.inner.store.failed().await

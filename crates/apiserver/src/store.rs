@@ -12,17 +12,22 @@
 //! - A write is answered, and seen by anyone, only after its commit. Writes that arrive during a commit share the next.
 //! - A snapshot never changes. Whoever holds one reads one moment of everything.
 //! - An object that cannot be read does not keep the others from being served, and can be deleted.
+//! - It does not grow beyond its quota; what makes it smaller always passes ([`size`]),
+//!   on a full disk as well ([`reserve`]).
 //! - A history holds every change of its table since [`History::start`], in order; who falls behind it must start anew.
 
 mod draft;
 #[cfg(test)]
 mod durability;
 mod history;
+mod reserve;
+mod size;
 mod sqlite;
 mod writer;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -32,6 +37,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub(crate) use draft::{Draft, FieldPath};
 pub(crate) use history::{Change, Event, Events, History};
+pub use size::Size;
 pub use sqlite::{OpenError, backup};
 
 /// Where the objects of one resource are: `pods`, `deployments.apps`.
@@ -76,6 +82,8 @@ pub(crate) type Objects = imbl::OrdMap<Key, Arc<Object>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) revision: u64,
+    /// What all objects have together, as JSON.
+    bytes: u64,
     tables: imbl::OrdMap<Table, Objects>,
 }
 
@@ -163,9 +171,11 @@ pub(crate) enum WriteError {
     NoDefinition,
     #[error("its definition is being terminated")]
     DefinitionTerminating,
+    #[error("the store is full: {0}")]
+    Full(Size),
     /// Nothing was written and the store goes on; a later try may succeed.
-    #[error("{0}")]
-    Refused(String),
+    #[error("no space left on the device that holds the store")]
+    NoSpace,
     /// The store cannot say what is on disk, and takes no more writes.
     #[error("{0}")]
     Failed(String),
@@ -230,7 +240,12 @@ struct Shared {
     histories: Mutex<BTreeMap<Table, Arc<History>>>,
     /// Where histories begin: what was before is not known.
     opened: u64,
+    /// The most that all objects may have together, in bytes of JSON.
+    quota: AtomicU64,
 }
+
+/// A quota that nothing reaches.
+const UNLIMITED: u64 = u64::MAX;
 
 /// A write and who waits for it.
 struct Order {
@@ -249,13 +264,14 @@ impl Store {
     /// cannot be read is no reason to withhold the others: it is told, and left out wherever objects are shown.
     pub(crate) fn start(loaded: Loaded, fields: impl Fn(&str) -> Arc<[FieldPath]>) -> Self {
         let Loaded { revision, rows, backend } = loaded;
-        let mut snapshot = Snapshot { revision, tables: imbl::OrdMap::new() };
+        let mut snapshot = Snapshot { revision, bytes: 0, tables: imbl::OrdMap::new() };
         for Row { table, key, revision, text } in rows {
             let draft = Draft::from_text(text, &fields(&table));
             if let Some(problem) = draft.problem() {
                 let Key { namespace, name } = &key;
                 tracing::error!(%table, %namespace, %name, problem, "an object in the store cannot be read, only deleted");
             }
+            snapshot.bytes += draft.size();
             let objects = snapshot.tables.entry(table).or_default();
             objects.insert(key, Arc::new(Object { revision, draft }));
         }
@@ -263,6 +279,7 @@ impl Store {
             snapshot: ArcSwap::from_pointee(snapshot),
             histories: Mutex::default(),
             opened: revision,
+            quota: AtomicU64::new(UNLIMITED),
         });
         let (writes, orders) = mpsc::channel(MOST_WAITING);
         let (failed, failure) = watch::channel(None);
@@ -276,6 +293,15 @@ impl Store {
 
     pub(crate) fn history(&self, table: &Table) -> Arc<History> {
         self.shared.history(table)
+    }
+
+    /// From now on the store does not grow beyond so many bytes.
+    pub(crate) fn limit(&self, quota: u64) {
+        self.shared.quota.store(quota, Ordering::Relaxed);
+    }
+
+    pub(crate) fn size(&self) -> Size {
+        Size { bytes: self.snapshot().bytes, quota: self.shared.quota() }
     }
 
     /// Makes a change durable and visible.
@@ -307,6 +333,10 @@ impl Store {
 }
 
 impl Shared {
+    fn quota(&self) -> Option<u64> {
+        Some(self.quota.load(Ordering::Relaxed)).filter(|quota| *quota != UNLIMITED)
+    }
+
     fn history(&self, table: &Table) -> Arc<History> {
         let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
         // Every write makes the history of its table: where there is none, nothing has happened since the opening.

@@ -193,7 +193,10 @@ impl Call {
             }
             WriteError::NoDefinition => Status::not_served(),
             WriteError::DefinitionTerminating => Status::definition_terminating(subject),
-            WriteError::Refused(reason) => Status::new(StatusCode::INSUFFICIENT_STORAGE, "InternalError", reason),
+            WriteError::Full(_) => {
+                Status::no_room(format!("{error}; delete what is not needed, or give it more with --store-quota"))
+            }
+            WriteError::NoSpace => Status::no_room(format!("{error}; make some, or delete objects")),
             WriteError::Failed(reason) => Status::internal(reason),
         }
     }

@@ -29,6 +29,8 @@ mod namespaces;
 mod patch;
 #[path = "api/pods.rs"]
 mod pods;
+#[path = "api/quota.rs"]
+mod quota;
 #[path = "api/rbac.rs"]
 mod rbac;
 #[path = "api/removal.rs"]

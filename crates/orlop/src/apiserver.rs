@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::admission::VirtualMachines;
 use crate::audit::{self, Audit};
-use crate::{crds, descriptors, roles};
+use crate::{crds, descriptors, quota, roles};
 
 /// Serve the Kubernetes API from a folder on this machine.
 #[derive(clap::Args)]
@@ -31,6 +31,8 @@ pub(crate) struct Arguments {
     virtual_machines: bool,
     #[command(flatten)]
     audit: audit::Arguments,
+    #[command(flatten)]
+    quota: quota::Arguments,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -46,20 +48,21 @@ enum Command {
 }
 
 pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<()> {
-    let Arguments { data_dir, listen, virtual_machines, audit, command } = arguments;
+    let Arguments { data_dir, listen, virtual_machines, audit, quota, command } = arguments;
     if let Some(Command::Backup { file }) = command {
         return apiserver::backup(&data_dir, &file).context("back up the store");
     }
     descriptors::raise();
     let audit = audit.open()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    runtime.block_on(serve(data_dir, listen, virtual_machines, &audit, out))
+    runtime.block_on(serve(data_dir, listen, virtual_machines, quota, &audit, out))
 }
 
 async fn serve(
     data_dir: PathBuf,
     listen: SocketAddr,
     virtual_machines: bool,
+    quota: quota::Arguments,
     audit: &Audit,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
@@ -74,6 +77,7 @@ async fn serve(
         crds::install(&server).await.context("define the kinds of virtual machines")?;
         roles::install(&server).await.context("make the roles of their users")?;
     }
+    server.limit_store(quota.store_quota);
     let listening = Listening::on(listen, &data_dir, &server).await.context("serve the API")?;
     // Whoever started it waits for this line, or for the kubeconfig.
     writeln!(out, "serving on https://{}, kubeconfig {}", listening.address(), listening.kubeconfig().display())?;

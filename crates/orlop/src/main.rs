@@ -23,6 +23,7 @@ mod network_setup;
 mod node;
 mod of_node;
 mod program;
+mod quota;
 mod roles;
 mod rotating;
 mod run;

@@ -43,10 +43,10 @@ use crate::admission::VirtualMachines;
 use crate::audit::Audit;
 use crate::logging::Sink;
 use crate::target::{Data, kubeconfig};
-use crate::{audit, crds, descriptors, memory, roles, scheduler};
+use crate::{audit, crds, descriptors, memory, quota, roles, scheduler};
 pub(crate) use node::runtime;
 use parts::Parts;
-use report::Reporter;
+use report::{Report, Reporter};
 
 /// The image of launchers: this machine's own programs.
 pub(crate) const MACHINE_IMAGE: &str = "orlop.dev/machine";
@@ -67,6 +67,8 @@ pub(crate) struct Arguments {
     listen: SocketAddr,
     #[command(flatten)]
     audit: audit::Arguments,
+    #[command(flatten)]
+    quota: quota::Arguments,
     #[command(flatten)]
     node: node::Arguments,
     /// Pretend: so many nodes whose pods and guests exist only in the API.
@@ -109,7 +111,7 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
 
 async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl Write) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let Arguments { listen, node, hollow_nodes, .. } = arguments;
+    let Arguments { listen, quota, node, hollow_nodes, .. } = arguments;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let control = control::listen(data)?;
@@ -123,6 +125,7 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     let (server, found) = tokio::try_join!(start_server(data, audit), found)?;
     let admin = parts::client(&server, "orlop-up");
     defaults::install(&admin, ::node::provisioner::NAME).await.context("write the defaults")?;
+    server.limit_store(quota.store_quota);
     let gateways = found.as_ref().map(node::Found::gateways).unwrap_or_default();
     let public = network::host::addresses().await.context("find the machine's addresses")?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -143,15 +146,11 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
         (None, count) => node::start_hollow(&mut parts, count.unwrap_or(1)),
     }
     let nodes = nodes::follow(admin);
-    let reporter = Reporter { address, pages: parts.pages(), facts, less, findings, nodes };
+    let reporter = Reporter { address, server: None, pages: parts.pages(), facts, less, findings, nodes };
     let asked = reporter.clone();
+    let reporter = Reporter { server: Some(server.clone()), ..reporter };
     server.ready_when(move || asked.report().checks());
-    writeln!(out, "orlop is up after {} ms: https://{address}", begun.elapsed().as_millis())?;
-    writeln!(out, "  export KUBECONFIG={}", kubeconfig(data).display())?;
-    for less in reporter.report().less {
-        writeln!(out, "  {}: {}\n    -> {}", less.what, less.why, less.remedy)?;
-    }
-    out.flush()?;
+    tell(&reporter.report(), data, begun.elapsed(), out)?;
     let failed = server.failed();
     let stop = async {
         tokio::select! {
@@ -176,6 +175,16 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
         Some(reason) => Err(reason),
         None => Ok(()),
     }
+}
+
+/// The first lines: whoever started it learns where it is, and what it does without.
+fn tell(report: &Report, data: &Path, took: Duration, out: &mut impl Write) -> std::io::Result<()> {
+    writeln!(out, "orlop is up after {} ms: {}", took.as_millis(), report.server)?;
+    writeln!(out, "  export KUBECONFIG={}", kubeconfig(data).display())?;
+    for less in &report.less {
+        writeln!(out, "  {}: {}\n    -> {}", less.what, less.why, less.remedy)?;
+    }
+    out.flush()
 }
 
 async fn start_server(data: &Path, audit: &Audit) -> anyhow::Result<ApiServer> {

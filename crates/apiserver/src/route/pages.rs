@@ -166,7 +166,7 @@ fn group_page(server: &Inner, group: &str) -> Option<Value> {
 
 fn metrics(server: &Inner) -> Response<Body> {
     let snapshot = server.store.snapshot();
-    let text = server.metrics.text(snapshot.tables().map(|(table, count)| (&**table, count)));
+    let text = server.metrics.text(server.store.size(), snapshot.tables().map(|(table, count)| (&**table, count)));
     let mut response = Response::new(Body::whole(text));
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
@@ -176,7 +176,11 @@ fn metrics(server: &Inner) -> Response<Body> {
 /// `/readyz`, `/readyz/ping`, `/readyz?verbose`
 fn health(server: &Inner, endpoint: &str, checks: &[&str], query: &Query) -> Result<Response<Body>, Status> {
     let check = |name: &str, answer| Check { name: name.to_owned(), answer };
-    let store = server.store.failure().map_or(Ok(None), |reason| Err(reason.to_string()));
+    let size = server.store.size();
+    let store = match server.store.failure() {
+        Some(reason) => Err(reason),
+        None => Ok(size.is_nearly_full().then(|| size.to_string())),
+    };
     let mut all = vec![check("ping", Ok(None)), check("store", store), check("definitions", Ok(None))];
     // A part that is ill is no reason to end the process, which the other pages decide about.
     if endpoint == "readyz" {

@@ -177,6 +177,11 @@ impl Draft {
         self.text == other.text
     }
 
+    /// Bytes of its JSON.
+    pub(crate) fn size(&self) -> u64 {
+        self.text.len().try_into().unwrap_or(u64::MAX)
+    }
+
     /// Whether it has more bytes than an object may have.
     pub(crate) fn is_too_large(&self) -> bool {
         self.text.len() > super::LARGEST_OBJECT

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use rusqlite::{Connection, ErrorCode, OpenFlags, params};
 use tokio::sync::oneshot;
 
+use super::reserve::Reserve;
 use super::writer::Stored;
 use super::{Key, Row, Table};
 
@@ -111,8 +112,8 @@ pub enum OpenError {
 /// Why a commit was not made.
 #[derive(Debug)]
 pub(super) enum CommitError {
-    /// It was rolled back; the file is as before.
-    Refused(String),
+    /// The disk is full. It was rolled back; the file is as before.
+    NoSpace,
     /// Nobody knows what is on disk.
     Failed(String),
 }
@@ -120,6 +121,7 @@ pub(super) enum CommitError {
 /// The open file, worked on by a thread of its own.
 pub(super) struct File {
     commits: mpsc::Sender<Commit>,
+    pub(super) reserve: Reserve,
     /// Held for as long as the file is open.
     _lock: fs::File,
 }
@@ -161,12 +163,13 @@ impl Opened {
     /// Starts the thread that commits.
     pub(super) fn start(self) -> Result<(u64, Vec<Row>, File), OpenError> {
         let Self { revision, rows, connection, file: path, lock } = self;
+        let reserve = Reserve::take(path.parent().unwrap_or(&path));
         let (commits, orders) = mpsc::channel();
         std::thread::Builder::new()
             .name("store".to_owned())
             .spawn(move || work(connection, &orders))
             .map_err(|source| OpenError::File { what: "start a thread for", path, source })?;
-        Ok((revision, rows, File { commits, _lock: lock }))
+        Ok((revision, rows, File { commits, reserve, _lock: lock }))
     }
 }
 
@@ -337,9 +340,5 @@ fn write(connection: &mut Connection, rows: &[Stored], revision: u64) -> rusqlit
 /// of fsync, which may have dropped what it could not write) only a restart tells what is there.
 fn refusal(connection: &Connection, error: &rusqlite::Error) -> CommitError {
     let full = error.sqlite_error_code() == Some(ErrorCode::DiskFull);
-    if full && connection.is_autocommit() {
-        CommitError::Refused("no space left on the device that holds the store".to_owned())
-    } else {
-        CommitError::Failed(error.to_string())
-    }
+    if full && connection.is_autocommit() { CommitError::NoSpace } else { CommitError::Failed(error.to_string()) }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use apiserver::Check;
+use api::quantity::Amount;
+use apiserver::{ApiServer, Check, StoreSize};
 use hypervisor::accelerator::Finding;
 use manager::serving::Pages;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,8 @@ pub(crate) struct Less {
 #[derive(Clone)]
 pub(crate) struct Reporter {
     pub(super) address: SocketAddr,
+    /// Whose store is told of; nothing where the server asks, which tells of it by itself.
+    pub(super) server: Option<ApiServer>,
     pub(super) pages: BTreeMap<&'static str, Pages>,
     pub(super) facts: BTreeMap<String, String>,
     /// What was found to be missing at the start.
@@ -58,7 +61,7 @@ pub(crate) struct Reporter {
 impl Reporter {
     /// How everything is now.
     pub(crate) fn report(&self) -> Report {
-        let Self { address, pages, facts, less: known, findings, nodes } = self;
+        let Self { address, server, pages, facts, less: known, findings, nodes } = self;
         let troubles = pages.iter().map(|(name, pages)| {
             let told: Vec<String> =
                 pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
@@ -68,8 +71,10 @@ impl Reporter {
         let finding = findings.as_ref().and_then(|findings| findings.borrow().clone());
         let mut facts = facts.clone();
         facts.extend(finding.as_ref().map(|finding| ("accelerator".to_owned(), finding.to_string())));
+        let size = server.as_ref().map(ApiServer::store_size);
+        facts.extend(size.map(|size| ("store".to_owned(), fact(size))));
         let found = finding.map(|finding| less(&finding, vhost::is_there())).unwrap_or_default();
-        let less = found.into_iter().chain(known.iter().cloned()).collect();
+        let less = found.into_iter().chain(known.iter().cloned()).chain(size.and_then(nearly_full)).collect();
         let nodes = nodes.borrow().clone();
         Report { pid: std::process::id(), server: format!("https://{address}"), parts, less, facts, nodes }
     }
@@ -134,6 +139,21 @@ fn less(finding: &Finding, has_vhost_net: bool) -> Vec<Less> {
     all
 }
 
+/// As `orlop status` shows it, in whole MiB.
+fn fact(size: StoreSize) -> String {
+    let whole = |bytes: u64| Amount::bytes(bytes.next_multiple_of(1 << 20));
+    let of = size.quota.map(|quota| format!(" of {}", whole(quota))).unwrap_or_default();
+    format!("{}{of}", whole(size.bytes))
+}
+
+fn nearly_full(size: StoreSize) -> Option<Less> {
+    size.is_nearly_full().then(|| Less {
+        what: "a full store".to_owned(),
+        why: format!("{size}; beyond that whatever makes it larger is refused"),
+        remedy: "delete what is not needed, or start `orlop up` with a larger --store-quota".to_owned(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use hypervisor::accelerator::{Accelerator, Reason};
@@ -152,6 +172,15 @@ mod tests {
         assert!(told[0].remedy.contains("modprobe"), "{told:?}");
         let told = less(&found(Accelerator::Kvm, Reason::Works), false);
         assert_eq!(told[0].what, "no vhost-net");
+    }
+
+    #[test]
+    fn a_store_that_is_nearly_full_is_told_in_time() {
+        let size = |bytes| StoreSize { bytes, quota: Some(2 << 30) };
+        assert_eq!(fact(size(1)), "1Mi of 2Gi");
+        assert_eq!(nearly_full(size(1 << 30)), None);
+        let told = nearly_full(size(2_000_000_000)).unwrap();
+        assert!(told.why.starts_with("its objects have 2000000000 bytes, and its quota is 2147483648;"), "{told:?}");
     }
 
     #[test]
