@@ -108,7 +108,9 @@ async fn the_disk_of_a_container_is_mounted_read_only_and_taken_away_again() {
     assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
     node.mount(&image()).await.unwrap();
     let mounts = || fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let lines: Vec<String> = mounts().lines().filter(|line| line.contains("disk_0.img")).map(str::to_owned).collect();
+    // Other tests mount disks beside this one.
+    let is_here = |line: &&str| line.contains(target.to_str().unwrap());
+    let lines: Vec<String> = mounts().lines().filter(is_here).map(str::to_owned).collect();
     assert_eq!(lines.len(), 1, "mounted once: {lines:?}");
     for option in ["ro", "nosuid", "nodev", "noexec"] {
         assert!(lines[0].split([' ', ',']).any(|one| one == option), "{option}: {}", lines[0]);
