@@ -1,7 +1,7 @@
 //! The server on the network: TLS, client certificates, and clients that are slow, silent or too many.
 
+mod credentials;
 mod guard;
-mod papers;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -29,8 +29,8 @@ use crate::ApiServer;
 use crate::audit::Peer;
 use crate::certificates::{Authority, CertificateError};
 use crate::identity::Identity;
+use credentials::{Credentials, kubeconfig_text};
 use guard::Guarded;
-use papers::{Papers, kubeconfig_text};
 use strangers::Crowd;
 pub(crate) use strangers::Known;
 
@@ -98,7 +98,7 @@ struct Door {
 pub struct Listening {
     doors: Vec<Door>,
     tls: Arc<ArcSwap<TlsAcceptor>>,
-    papers: Papers,
+    credentials: Credentials,
     kubeconfig: PathBuf,
 }
 
@@ -131,15 +131,15 @@ impl Listening {
         let local = if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
         let public = SocketAddr::new(local, address.port());
         server.inner.address.store(Arc::new(public.to_string()));
-        let papers = Papers { folder: folder.to_owned(), address: public, reached, host };
-        let tls = papers.issue(server.inner.clock.now())?;
-        Ok(Self { doors, tls: Arc::new(ArcSwap::from_pointee(tls)), kubeconfig: papers.kubeconfig(), papers })
+        let credentials = Credentials { folder: folder.to_owned(), address: public, reached, host };
+        let tls = credentials.issue(server.inner.clock.now())?;
+        Ok(Self { doors, tls: Arc::new(ArcSwap::from_pointee(tls)), kubeconfig: credentials.kubeconfig(), credentials })
     }
 
     /// Where it is reached.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.papers.address
+        self.credentials.address
     }
 
     /// The admin's kubeconfig.
@@ -151,7 +151,7 @@ impl Listening {
     /// Serves until `stop` resolves, then lets running requests end. Watches are cut.
     pub async fn run(self, server: ApiServer, stop: impl Future<Output = ()>) {
         let (stopping, stopped) = watch::channel(false);
-        let Self { doors, tls, papers, .. } = self;
+        let Self { doors, tls, credentials, .. } = self;
         let open = |door| accept(door, tls.clone(), server.clone(), stopped.clone());
         let doors = join_all(doors.into_iter().map(open));
         let stop = async {
@@ -161,7 +161,7 @@ impl Listening {
         tokio::select! {
             biased;
             _ = async { tokio::join!(doors, stop) } => {}
-            () = papers.renew(&server.inner.clock, &tls) => {}
+            () = credentials.renew(&server.inner.clock, &tls) => {}
         }
     }
 }

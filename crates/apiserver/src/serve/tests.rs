@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::Service as _;
 
-use super::papers::acceptor;
+use super::credentials::acceptor;
 use super::*;
 use crate::certificates::Authority;
 use crate::{Clock, Place};
@@ -110,24 +110,24 @@ async fn expires(served: &Served) -> Timestamp {
 #[tokio::test(start_paused = true)]
 async fn certificates_are_made_anew_while_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let papers = Papers {
+    let credentials = Credentials {
         folder: folder.path().to_owned(),
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 6443)),
         reached: Vec::new(),
         host: None,
     };
     let clock = Clock::starting_at(Timestamp::from_second(THEN).unwrap());
-    let tls = ArcSwap::from_pointee(papers.issue(clock.now()).unwrap());
+    let tls = ArcSwap::from_pointee(credentials.issue(clock.now()).unwrap());
     let authority = Authority::open(&folder.path().join("pki"), clock.now()).unwrap();
     let mut served = Served { tls: TlsAcceptor::clone(&tls.load()), ..Served::start().await };
     served.roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
-    let (first, kubeconfig) = (expires(&served).await, std::fs::read(papers.kubeconfig()).unwrap());
-    let mut renewing = std::pin::pin!(papers.renew(&clock, &tls));
+    let (first, kubeconfig) = (expires(&served).await, std::fs::read(credentials.kubeconfig()).unwrap());
+    let mut renewing = std::pin::pin!(credentials.renew(&clock, &tls));
     let mut pass = async |days: u64| drop(timeout(Duration::from_secs(days * 24 * 3600), renewing.as_mut()).await);
     for (days, is_new) in [(29, false), (2, true)] {
         pass(days).await;
         (served.tls, served.at) = (TlsAcceptor::clone(&tls.load()), clock.now().as_second());
-        assert_eq!(std::fs::read(papers.kubeconfig()).unwrap() != kubeconfig, is_new);
+        assert_eq!(std::fs::read(credentials.kubeconfig()).unwrap() != kubeconfig, is_new);
         assert_eq!(expires(&served).await > first, is_new);
     }
     // An authority that is away for a while is tried again.

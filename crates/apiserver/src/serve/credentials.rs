@@ -27,7 +27,7 @@ const OLDEST: SignedDuration = SignedDuration::from_hours(30 * 24);
 const LOOK: Duration = Duration::from_secs(3600);
 
 /// What is in them.
-pub(super) struct Papers {
+pub(super) struct Credentials {
     /// Where the authority and the kubeconfig are kept.
     pub(super) folder: PathBuf,
     /// Where kubeconfigs lead.
@@ -37,7 +37,7 @@ pub(super) struct Papers {
     pub(super) host: Option<String>,
 }
 
-impl Papers {
+impl Credentials {
     pub(super) fn kubeconfig(&self) -> PathBuf {
         self.folder.join("kubeconfig")
     }
