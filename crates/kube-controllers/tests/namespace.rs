@@ -25,6 +25,18 @@ where
     Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &object).await.unwrap()
 }
 
+/// How often a kind was listed.
+async fn lists_of(client: &Client, resource: &str) -> usize {
+    let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+    let text = client.request_text(request).await.unwrap();
+    let of_it = |line: &&str| {
+        line.starts_with("apiserver_request_total{")
+            && line.contains("verb=\"LIST\"")
+            && line.contains(&format!("resource=\"{resource}\""))
+    };
+    text.lines().filter(of_it).map(|line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap()).sum()
+}
+
 async fn gone(namespaces: &Api<Namespace>, name: &str) -> bool {
     for _ in 0..30 {
         if namespaces.get_opt(name).await.unwrap().is_none() {
@@ -62,6 +74,9 @@ async fn what_holds_it_is_told() {
     make::<ConfigMap>(&client, "n", json!({ "metadata": { "name": "a", "finalizers": ["example.com/hold"] } })).await;
     namespaces.delete("n", &DeleteParams::default()).await.unwrap();
     assert!(!gone(&namespaces, "n").await);
+    // All that time only kinds of which something is left were looked at.
+    let (held, others) = (lists_of(&client, "configmaps").await, lists_of(&client, "secrets").await);
+    assert!(held > 10 && others < 3, "{held} and {others}");
     let conditions = namespaces.get("n").await.unwrap().status.unwrap().conditions.unwrap();
     let text = conditions.iter().filter_map(|one| one.message.clone()).collect::<Vec<_>>().join("; ");
     assert!(text.contains("configmaps. has 1 resource instances"), "{text}");
