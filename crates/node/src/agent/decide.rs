@@ -155,6 +155,25 @@ pub(super) enum Ending {
     InitFailed,
     /// Its time is over.
     Deadline,
+    /// A container of it asks for devices that are not here.
+    Rejected,
+}
+
+/// Why a container is not started whose devices cannot be had.
+pub(super) const NO_DEVICES: &str = "UnexpectedAdmissionError";
+/// How often they are asked for: a plugin that is being replaced is back within seconds. The scheduler saw them here, so that
+/// nobody but the pod's owner can do anything about it: Kubernetes' node agent fails such a pod at once.
+const DEVICE_TRIES: u32 = 5;
+
+/// Which devices a container that never ran was refused, once and for all.
+pub(super) fn rejected<'a>(observed: &Observed<'a>, record: &Record) -> Option<&'a str> {
+    let for_good = |(part, trouble): (&Part, &'a Trouble)| match part {
+        Part::Container(name) if !record.containers.contains_key(name) => {
+            (trouble.reason == NO_DEVICES && trouble.times >= DEVICE_TRIES).then_some(trouble.message.as_str())
+        }
+        _ => None,
+    };
+    observed.troubles.iter().find_map(for_good)
 }
 
 /// # Guarantees
@@ -241,6 +260,9 @@ pub(super) fn ending(observed: &Observed<'_>, pod: &Pod, spec: &PodSpec, record:
     };
     if !record.initialized && view::init_containers(spec).iter().any(|container| failed(&container)) {
         return Some(Ending::InitFailed);
+    }
+    if rejected(observed, record).is_some() {
+        return Some(Ending::Rejected);
     }
     let seconds = spec.active_deadline_seconds.and_then(|seconds| u64::try_from(seconds).ok());
     let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
 use manager::writing::{difference, whole_second};
 use serde_json::Value;
 
-use super::decide::{Ending, Observed};
+use super::decide::{Ending, NO_DEVICES, Observed, rejected};
 use super::record::Record;
 use super::view::{self, At};
 
@@ -33,6 +33,10 @@ pub(super) fn desired(observed: &Observed<'_>, pod: &Pod, record: &Record, endin
         if ending == Some(Ending::Deadline) {
             status.reason = Some("DeadlineExceeded".to_owned());
             status.message = Some("Pod was active on the node longer than the specified deadline".to_owned());
+        }
+        if let (Some(Ending::Rejected), Some(why)) = (ending, rejected(observed, record)) {
+            status.reason = Some(NO_DEVICES.to_owned());
+            status.message = Some(format!("Pod was rejected: {why}"));
         }
     }
     status.conditions = Some(conditions::conditions(observed, pod, record, over.is_some(), (&init, &main)));
@@ -61,7 +65,7 @@ fn phase(observed: &Observed<'_>, pod: &Pod, record: &Record, over: Option<Endin
     let main = || spec.containers.iter().map(|container| (container, at(&container.name)));
     let well = |at: At<'_>| matches!(at, At::Ended(end) if end.exit_code == 0);
     match over {
-        Some(Ending::InitFailed | Ending::Deadline) => return "Failed",
+        Some(Ending::InitFailed | Ending::Deadline | Ending::Rejected) => return "Failed",
         Some(Ending::Deleted | Ending::Terminal | Ending::Completed) => {
             return if main().all(|(_, at)| well(at)) { "Succeeded" } else { "Failed" };
         }

@@ -200,6 +200,23 @@ async fn a_deadline_ends_a_pod() {
     assert_eq!(failed.status.unwrap().reason.as_deref(), Some("DeadlineExceeded"));
 }
 
+/// Nothing else would ever make it another pod: whoever owns it makes one that asks for what there is.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_devices_are_gone_fails() {
+    let bench = Bench::new().await;
+    let mut spec = simple();
+    spec["containers"][0]["resources"] = json!({ "limits": { "example.com/device": "1" } });
+    bench.create("a", spec).await;
+    // A plugin that is only being replaced gets a moment.
+    let waits = |pod: &k8s_openapi::api::core::v1::Pod| waiting(pod, "c") == "UnexpectedAdmissionError";
+    assert_eq!(phase(&bench.until("a", waits).await), "Pending");
+    let failed = bench.until("a", |pod| phase(pod) == "Failed").await;
+    let told = failed.status.unwrap();
+    assert_eq!(told.reason.as_deref(), Some("UnexpectedAdmissionError"));
+    let message = "Pod was rejected: no device plugin for example.com/device is registered";
+    assert_eq!(told.message.as_deref(), Some(message));
+}
+
 #[tokio::test(start_paused = true)]
 async fn readiness_gates_of_others_are_heeded_and_kept() {
     let bench = Bench::new().await;

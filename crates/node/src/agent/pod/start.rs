@@ -13,7 +13,7 @@ use super::act::Flow;
 use super::{Entry, PodError, Worker};
 use crate::agent::container::environment::{Sources, environment, references};
 use crate::agent::container::{Making, Source, expand, make, stop_signal};
-use crate::agent::decide::{Part, Trouble};
+use crate::agent::decide::{NO_DEVICES, Part, Trouble};
 use crate::agent::devices::Allocated;
 use crate::agent::parts::Failure;
 use crate::agent::record::{self, Kept};
@@ -129,7 +129,7 @@ impl Worker<'_> {
         let mut devices = self.block_devices(entry, container)?;
         let mut mounts = self.mounts(entry, container, &env).map_err(|error| NotStarted::config(&error))?;
         let allocated = self.shared.devices.allocate(&self.which.uid, container).await;
-        let allocated: Allocated = allocated.map_err(|error| NotStarted("UnexpectedAdmissionError", error.0))?;
+        let allocated: Allocated = allocated.map_err(|error| NotStarted(NO_DEVICES, error.0))?;
         devices.extend(allocated.devices);
         mounts.extend(allocated.mounts);
         env.extend(allocated.env);
