@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal, setsid, umask};
 
-use crate::arguments::CommandLine;
+use crate::render::CommandLine;
 
 /// What the hidden subcommand is called that becomes QEMU.
 pub const GUARD: &str = "exec-guarded";

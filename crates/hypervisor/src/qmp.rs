@@ -35,6 +35,11 @@ pub trait Command: Serialize + Send {
     /// What is read of its answer.
     type Answer: DeserializeOwned;
 
+    /// Its name on the wire, for those that have one only when they are made.
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
     /// How long the answer may take.
     fn deadline(&self) -> Duration {
         DEADLINE
@@ -150,7 +155,7 @@ impl Qmp {
     /// # Errors
     /// When QEMU refuses, does not answer in time, or is gone.
     pub async fn execute<C: Command>(&self, command: C) -> Result<C::Answer, QmpError> {
-        let name = C::NAME;
+        let name = command.name();
         let arguments = serde_json::to_value(&command).map_err(|source| QmpError::Answer { command: name, source })?;
         let (answer, answered) = oneshot::channel();
         let limit = command.deadline();

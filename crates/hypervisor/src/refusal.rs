@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// The longest text of a user that reaches QEMU: names, serials and the like are far shorter, kernel arguments fit.
+const MOST_TEXT: usize = 2048;
+
 /// A field that cannot be honoured.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Refusal {
@@ -14,5 +17,55 @@ pub struct Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.problem)
+    }
+}
+
+/// All that was refused so far: a user is told everything at once.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Vec<Refusal>);
+
+impl Refusals {
+    pub(crate) fn refuse(&mut self, path: impl Into<String>, problem: impl Into<String>) {
+        self.0.push(Refusal { path: path.into(), problem: problem.into() });
+    }
+
+    /// Refuses a field that nobody acts on yet, if it was set.
+    pub(crate) fn unsupported(&mut self, path: &str, set: bool) {
+        if set {
+            self.refuse(path, "is not supported yet; remove it");
+        }
+    }
+
+    /// A text of the user that may reach QEMU: refused if it is overlong or has control characters, which end lines and strings
+    /// somewhere further down.
+    pub(crate) fn text(&mut self, path: &str, value: &str) -> Option<String> {
+        if value.chars().any(char::is_control) {
+            self.refuse(path, "must not contain control characters");
+            return None;
+        }
+        if value.len() > MOST_TEXT {
+            self.refuse(path, format!("has {} bytes; the most is {MOST_TEXT}", value.len()));
+            return None;
+        }
+        Some(value.to_owned())
+    }
+
+    /// A path as text; QEMU reads file names as text.
+    pub(crate) fn path(&mut self, field: &str, path: &std::path::Path) -> Option<String> {
+        match path.to_str() {
+            Some(text) => self.text(field, text),
+            None => {
+                self.refuse(field, format!("the path {} is not valid UTF-8", path.display()));
+                None
+            }
+        }
+    }
+
+    /// `Ok` if nothing was refused.
+    pub(crate) fn or<T>(self, value: Option<T>) -> Result<T, Vec<Refusal>> {
+        match value {
+            Some(value) if self.0.is_empty() => Ok(value),
+            _ => Err(self.0),
+        }
     }
 }

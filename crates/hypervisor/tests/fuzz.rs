@@ -1,11 +1,13 @@
 //! No instance makes the conversion panic, and no text in it reaches QEMU as anything but that text.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "support/lines.rs"]
+mod lines;
 mod support;
 
 use api::testing::{Optional, values};
 use api::vmi::VirtualMachineInstance;
-use hypervisor::arguments::{CommandLine, command_line};
+use hypervisor::render::CommandLine;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -18,8 +20,8 @@ const KEYS: &[(&str, &[&str])] = &[
     ("-netdev", &["", "id", "hostfwd", "ifname", "script", "downscript"]),
     ("-rtc", &["base", "driftfix", "clock"]),
     ("-vnc", &[""]),
-    ("-smp", &["", "sockets", "cores", "threads"]),
-    ("-m", &["size"]),
+    ("-smp", &["", "maxcpus", "sockets", "cores", "threads"]),
+    ("-m", &["size", "maxmem"]),
 ];
 
 /// Splits an option as QEMU does: a doubled comma is a comma.
@@ -103,7 +105,7 @@ proptest! {
             },
         });
         let vmi = api::decode::object::<VirtualMachineInstance>(object).expect("it fits the types").object;
-        if let Ok(line) = command_line(&vmi, &support::resources(&vmi)) {
+        if let Ok(line) = lines::command_line(&vmi) {
             check(&line)?;
         }
     }
@@ -114,7 +116,7 @@ proptest! {
         object["kind"] = "VirtualMachineInstance".into();
         object["apiVersion"] = "kubevirt.io/v1".into();
         let vmi = api::decode::object::<VirtualMachineInstance>(object).expect("it fits the types").object;
-        if let Ok(line) = command_line(&vmi, &support::resources(&vmi)) {
+        if let Ok(line) = lines::command_line(&vmi) {
             check(&line)?;
         }
     }

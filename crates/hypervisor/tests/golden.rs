@@ -4,12 +4,15 @@
 //! `ORLOP_GOLDEN=write .ci/suites golden` writes it anew, to be reviewed like code.
 #![expect(clippy::expect_used, reason = "a test fails on the terminal")]
 
+#[path = "support/lines.rs"]
+mod lines;
+#[path = "support/samples.rs"]
+mod samples;
 mod support;
 
 use std::path::{Path, PathBuf};
 
 use api::vmi::VirtualMachineInstance;
-use hypervisor::arguments::command_line;
 use serde_json::Value;
 use testkit::{Harness, Need, Test, needs};
 
@@ -35,28 +38,17 @@ fn tests(samples: &Path, golden: &Path) -> Vec<Test> {
         let text = std::fs::read_to_string(&file).expect("a sample is text");
         let document: Value = serde_saphyr::from_str(&text).expect("a sample is YAML");
         let expected = golden.join(format!("{name}.txt"));
-        if let Some(instance) = instance(document) {
+        if let Some(instance) = samples::instance(document) {
             tests.push(Test::new(name, move || check(&instance, &expected)));
         }
     }
     tests
 }
 
-/// The instance in a manifest: itself, or the template of a VM.
-fn instance(mut document: Value) -> Option<Value> {
-    match document["kind"].as_str()? {
-        "VirtualMachineInstance" => {}
-        "VirtualMachine" => document["spec"] = document["spec"]["template"]["spec"].take(),
-        _ => return None,
-    }
-    document["kind"] = "VirtualMachineInstance".into();
-    Some(document)
-}
-
 fn check(instance: &Value, file: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let vmi =
         api::decode::object::<VirtualMachineInstance>(instance.clone()).map_err(|error| error.to_string())?.object;
-    let actual = match command_line(&vmi, &support::resources(&vmi)) {
+    let actual = match lines::command_line(&vmi) {
         Ok(line) => {
             let variables = line.environment.iter().map(|(name, value)| format!("{name}={value}\n"));
             let options = line.arguments.iter().map(|argument| {

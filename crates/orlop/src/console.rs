@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use device_plugin::Short;
-use hypervisor::arguments::SERIAL_SOCKET;
+use hypervisor::render::SERIAL_SOCKET;
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt as _};
 use tokio::net::UnixStream;

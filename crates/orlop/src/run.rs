@@ -10,10 +10,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator;
-use hypervisor::arguments::SERIAL_SOCKET;
+use hypervisor::render::SERIAL_SOCKET;
 use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use virt_launcher::boot::{self, BootError, Guest, Workbench};
+use virt_launcher::boot::{self, BootError, Started, Workbench};
 use virt_launcher::domain::End;
 use virt_launcher::driver::{Handle, StartError};
 use virt_launcher::machine::Request;
@@ -73,7 +73,7 @@ async fn boot(
     vmi: &VirtualMachineInstance,
     ports: &[Port],
     workbench: &Workbench,
-) -> anyhow::Result<Result<Guest, BootError>> {
+) -> anyhow::Result<Result<Started, BootError>> {
     let found = accelerator::find(workbench.choice, &workbench.probe()).await;
     let finding = found.context("find out what runs guests here")?;
     if finding.is_emulated() {

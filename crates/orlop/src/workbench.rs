@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator::Choice;
-use hypervisor::resources::{Attachment, Forward};
+use hypervisor::wiring::{Attachment, Forward};
 use storage::cache::Cache;
 use storage::pull::{Limits, Progress, Registries};
 use virt_launcher::boot::Workbench;

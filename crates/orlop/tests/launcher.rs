@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use e2e::console::PATIENCE;
 use e2e::guest;
 use hyper_util::rt::TokioIo;
-use hypervisor::arguments::{AGENT_SOCKET, MONITOR_SOCKET, SERIAL_SOCKET, VNC_SOCKET};
+use hypervisor::render::{AGENT_SOCKET, MONITOR_SOCKET, SERIAL_SOCKET, VNC_SOCKET};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::waiting::until;
@@ -205,12 +205,19 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     let before = launcher.client.get_stats(Empty {}).await?.into_inner();
     let after = launcher.client.get_stats(Empty {}).await?.into_inner();
     ensure!(before.vcpus == after.vcpus && !before.vcpus.is_empty(), "a paused vCPU does not run");
-    ensure!(before.resident_bytes > 1 << 20 && before.disks.iter().any(|disk| disk.read_bytes > 0), "{before:?}");
+    ensure!(
+        before.resident_bytes > 1 << 20 && before.disks.iter().any(|disk| disk.name == "root" && disk.read_bytes > 0),
+        "{before:?}"
+    );
     let paused = launcher.events.borrow().len();
     launcher.client.unpause(Empty {}).await?;
     launcher.events.wait_for(|events| events.len() > paused).await?;
 
     sockets_are_private(&launcher.folder.path().join("run"))?;
+    // What it sees is written down, by the board's own name.
+    let model = std::fs::read(launcher.folder.path().join("run").join(virt_launcher::model::FILE))?;
+    let model: hypervisor::guest::Guest = serde_json::from_slice(&model)?;
+    ensure!(model.board.type_.starts_with("pc-q35-"), "{}", model.board.type_);
 
     // The same instance again changes nothing; another one is refused.
     launcher.client.sync(request(&vmi)).await?;

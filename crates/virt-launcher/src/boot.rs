@@ -1,4 +1,4 @@
-//! From an instance to a running guest: volumes, firmware, arguments, QEMU.
+//! From an instance to a running guest: the model, volumes, firmware, QEMU.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,9 @@ use std::time::Duration;
 use api::vmi::{StartStrategy, VirtualMachineInstance};
 use hypervisor::Refusal;
 use hypervisor::accelerator::{self, Accelerator, Choice, Finding, Probe, ProbeError};
-use hypervisor::arguments;
-use hypervisor::resources::{Attachment, Efi, Resources};
+use hypervisor::guest::build::{Before, build};
+use hypervisor::render;
+use hypervisor::wiring::{Attachment, Efi, Wiring};
 use storage::cache::Cache;
 use storage::pull::{Progress, Registries};
 
@@ -54,9 +55,9 @@ pub struct Workbench {
     pub progress: Box<dyn Progress>,
 }
 
-/// A guest, and what it stands on.
+/// A guest that was started, and what it stands on.
 #[derive(Debug)]
-pub struct Guest {
+pub struct Started {
     /// To watch and steer it.
     pub handle: Handle,
     /// How long it may take to power off.
@@ -128,12 +129,14 @@ pub async fn boot(
     interfaces: BTreeMap<String, Attachment>,
     told: Option<Accelerator>,
     workbench: &Workbench,
-) -> Result<Guest, BootError> {
+) -> Result<Started, BootError> {
     let accelerator = workbench.accelerator(told).await?;
+    // What cannot be run is refused before anything is pulled or made for it.
+    let guest = build(vmi, accelerator, Before::Nothing).map_err(BootError::Refused)?;
     let Workbench { this, qemu, folder, disks, firmware, places, cache, registries, progress, .. } = workbench;
     let workshop = Workshop { folder: disks, places, cache, registries, progress: progress.as_ref() };
     let prepared = volumes::prepare(vmi, &workshop).await?;
-    let resources = Resources {
+    let wiring = Wiring {
         accelerator,
         runtime: folder.clone(),
         volumes: prepared.volumes.clone(),
@@ -141,12 +144,13 @@ pub async fn boot(
         kernel: prepared.kernel.clone(),
         efi: efi(vmi, folder, firmware.as_deref())?,
     };
-    let line = arguments::command_line(vmi, &resources).map_err(BootError::Refused)?;
+    let line = render::command_line(&guest, &wiring).map_err(BootError::Refused)?;
     let paused = vmi.spec.start_strategy == Some(StartStrategy::Paused);
-    let launch = Launch { this: this.clone(), qemu: qemu.clone(), line, accelerator, runtime: folder.clone(), paused };
+    let (this, qemu, runtime) = (this.clone(), qemu.clone(), folder.clone());
+    let launch = Launch { this, qemu, guest, line, accelerator, runtime, paused };
     let handle = driver::launch(&launch).await?;
     let seconds = vmi.spec.termination_grace_period_seconds.map(|seconds| u64::try_from(seconds).unwrap_or(0));
-    Ok(Guest { handle, grace: seconds.map_or(GRACE, Duration::from_secs), _prepared: prepared })
+    Ok(Started { handle, grace: seconds.map_or(GRACE, Duration::from_secs), _prepared: prepared })
 }
 
 /// The firmware of this machine, with variables of the guest's own. None is found out later, by the field that asks.

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use hypervisor::accelerator::Accelerator;
 use hypervisor::agent::{Agent, commands as agent_commands};
-use hypervisor::arguments::{AGENT_PORT, CommandLine};
+use hypervisor::guest::Guest;
 use hypervisor::qmp::{Event, Events, Qmp, QmpError, commands};
+use hypervisor::render::{AGENT_PORT, CommandLine};
 use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::{Mutex, mpsc, oneshot, watch};
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 
 use crate::domain::{Domain, End, Exit, State};
 use crate::machine::{Action, Denied, Machine, Request, Told};
+use crate::model;
 use crate::out_of_memory;
 pub use crate::start::StartError;
 use crate::start::{Bound, Up};
@@ -43,6 +45,8 @@ pub struct Launch {
     pub this: PathBuf,
     /// QEMU itself.
     pub qemu: PathBuf,
+    /// What the guest will see.
+    pub guest: Guest,
     /// How to run it.
     pub line: CommandLine,
     /// What runs its instructions.
@@ -81,6 +85,8 @@ pub struct Handle {
     pub qmp: Qmp,
     /// The guest agent.
     pub agent: SharedAgent,
+    /// What the guest sees.
+    pub guest: Arc<Guest>,
 }
 
 #[derive(Debug)]
@@ -128,8 +134,11 @@ impl Handle {
 /// # Errors
 /// When QEMU does not come up; then nothing is left of it.
 pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
-    let Launch { this, qemu, line, accelerator, runtime, paused } = launch;
+    let Launch { this, qemu, guest, line, accelerator, runtime, paused } = launch;
     let up = Bound::bind(runtime)?.spawn(this, qemu, line)?.connect().await?;
+    // Kept before it runs: whatever it sees from now on is written down.
+    let guest = Arc::new(model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?);
+    model::store(runtime, &guest)?;
     let Up { qmp, events, agent, child, words } = up;
     let (requests, calls) = mpsc::channel(WAITING);
     let machine = Machine::new();
@@ -141,7 +150,7 @@ pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
     }
     let pid = child.id().unwrap_or_default();
     tracing::info!(pid, paused, "QEMU has started");
-    let handle = Handle { requests, domain, pid, qmp: qmp.clone(), agent: agent.clone() };
+    let handle = Handle { requests, domain, pid, qmp: qmp.clone(), agent: agent.clone(), guest };
     let trial = (*accelerator == Accelerator::Kvm).then(|| Instant::now() + TRIAL);
     let driver = Driver { machine, qmp, agent, publish, presses: 0, oom_kills: out_of_memory::kills(), trial };
     tokio::spawn(driver.run(events, calls, child, words, *paused));

@@ -7,6 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hypervisor::agent::{AgentError, commands as ask};
 use hypervisor::qmp::{QmpError, commands as monitor};
+use hypervisor::render;
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -212,8 +213,13 @@ impl Questions {
         let disks = qmp.execute(monitor::QueryBlockStats {}).await?;
         // A guest without a balloon has all its memory.
         let balloon = qmp.execute(monitor::QueryBalloon {}).await.map_or(0, |balloon| balloon.actual);
+        let of = |node: &str| {
+            let id = render::name_of_node(node)?;
+            let mut devices = self.handle.guest.devices.iter();
+            devices.find(|(known, _)| known.as_str() == id).and_then(|(_, device)| device.of.clone())
+        };
         let disk = |disk: monitor::BlockStats| rpc::BlockStats {
-            name: disk.node_name.unwrap_or_default(),
+            name: disk.node_name.as_deref().and_then(of).unwrap_or_default(),
             read_bytes: disk.stats.rd_bytes,
             written_bytes: disk.stats.wr_bytes,
             reads: disk.stats.rd_operations,
@@ -223,7 +229,8 @@ impl Questions {
         };
         Ok(rpc::Stats {
             vcpus: cpus.into_iter().map(|cpu| vcpu(self.handle.pid, cpu)).collect(),
-            disks: disks.into_iter().map(disk).collect(),
+            // What has no name in the instance is the firmware's.
+            disks: disks.into_iter().map(disk).filter(|disk| !disk.name.is_empty()).collect(),
             balloon_bytes: balloon,
             resident_bytes: resident_bytes(self.handle.pid),
         })

@@ -14,6 +14,7 @@ pub mod domain;
 pub mod driver;
 pub mod guest;
 pub mod machine;
+pub mod model;
 mod out_of_memory;
 pub mod reaper;
 pub mod rpc;

@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator::Accelerator;
-use hypervisor::resources::Attachment;
+use hypervisor::wiring::Attachment;
 use tokio::net::UnixListener;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
-use crate::boot::{self, BootError, Guest, Workbench};
+use crate::boot::{self, BootError, Started, Workbench};
 use crate::domain::{Domain, State};
 use crate::driver::RequestError;
 use crate::guest::{GuestError, Questions};
@@ -51,7 +51,7 @@ enum Slot {
     Empty,
     Taken {
         uid: String,
-        guest: Guest,
+        guest: Started,
         questions: Questions,
     },
     /// QEMU did not start; this VM has ended before it began.

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use hypervisor::arguments::{AGENT_SOCKET, CommandLine, MONITOR_SOCKET};
 use hypervisor::process;
 use hypervisor::qmp::{self, Events, Qmp, QmpError};
+use hypervisor::render::{AGENT_SOCKET, CommandLine, MONITOR_SOCKET};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, ChildStderr, Command};
@@ -56,6 +56,9 @@ pub enum StartError {
     /// QEMU connected and did not speak.
     #[error("speak to QEMU")]
     Monitor(#[source] QmpError),
+    /// What the guest sees could not be written down.
+    #[error(transparent)]
+    Model(#[from] crate::model::ModelError),
     /// The process could not be watched.
     #[error("wait for QEMU")]
     Wait(#[source] io::Error),

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use api::vmi::VirtualMachineInstance;
 use api::volumes::Volume;
 use hypervisor::Refusal;
-use hypervisor::resources::{Base, Format, Kernel, Source, SourceKind};
+use hypervisor::wiring::{Format, Kernel, Layer, Source, SourceKind};
 use rustix::fs::{Mode, OFlags};
 use storage::cache::{Cache, CachedFile};
 use storage::pull::{Progress, Registries};
@@ -171,7 +171,7 @@ async fn prepare_volume(
         let path = format!("{path}.emptyDisk.capacity");
         let size = u64::try_from(empty.capacity.amount().units()).unwrap_or(0);
         qcow2::create_empty(&file, size).map_err(|source| VolumeError::Overlay { path, source })?;
-        return Ok(overlay(file, None));
+        return Ok(overlay(file, Vec::new()));
     }
     if let Some(host_disk) = host_disk {
         return claims::from_host(path, &volume.name, host_disk, workshop.places);
@@ -182,7 +182,8 @@ async fn prepare_volume(
         let below = claims::claim(&path, name.unwrap_or_default(), workshop.places, None)?;
         qcow2::create_overlay(&file, &below.disk.path, qcow2::Format::Raw, below.disk.virtual_size)
             .map_err(|source| VolumeError::Overlay { path, source })?;
-        return Ok(overlay(file, Some(Base { path: below.disk.path, format: Format::Raw, kind: below.kind })));
+        let below = Layer { path: below.disk.path, format: Format::Raw, kind: below.kind };
+        return Ok(overlay(file, vec![below]));
     }
     if let Some(claimed) = persistent_volume_claim {
         let path = format!("{path}.persistentVolumeClaim");
@@ -283,10 +284,11 @@ fn read_folder(path: &str, folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, V
     Ok(files)
 }
 
-fn overlay(path: PathBuf, base: Option<Base>) -> Source {
+fn overlay(path: PathBuf, below: Vec<Layer>) -> Source {
     // The whole chain is opened in one way.
-    let direct_io = takes_direct_io(&path) && base.as_ref().is_none_or(|base| takes_direct_io(&base.path));
-    Source { path, format: Format::Qcow2, kind: SourceKind::File, base, read_only: false, direct_io }
+    let direct_io = takes_direct_io(&path) && below.iter().all(|layer| takes_direct_io(&layer.path));
+    let top = Layer { path, format: Format::Qcow2, kind: SourceKind::File };
+    Source { top, below, read_only: false, direct_io }
 }
 
 /// Whether a file can be read around the host's cache; file systems in memory cannot.
@@ -297,5 +299,6 @@ fn takes_direct_io(path: &Path) -> bool {
 /// A disk that was made here for this guest alone. It may be written to: a SATA disk cannot be read-only, and nobody
 /// reads it again.
 fn image(path: PathBuf) -> Source {
-    Source { path, format: Format::Raw, kind: SourceKind::File, base: None, read_only: false, direct_io: false }
+    let top = Layer { path, format: Format::Raw, kind: SourceKind::File };
+    Source { top, below: Vec::new(), read_only: false, direct_io: false }
 }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::firmware::{PORT, Said, firmware};
 use super::{Accelerator, Probe, ProbeError, Reason};
-use crate::arguments::{DEFAULT_MACHINE, host_model};
+use crate::guest::build::{DEFAULT_BOARD, host_model};
 use crate::process;
 use crate::qmp::{self, commands};
 
@@ -80,7 +80,7 @@ fn spawn(probe: &Probe, accelerator: Accelerator, rom: &Path) -> Result<Child, P
     let mut command = Command::from(process::guard(probe.this.as_deref(), &probe.qemu));
     command
         .args(["-nodefaults", "-no-user-config", "-display", "none", "-S", "-no-reboot", "-m", "64"])
-        .args(["-machine", &format!("{DEFAULT_MACHINE},usb=off,vmport=off")])
+        .args(["-machine", &format!("{DEFAULT_BOARD},usb=off,vmport=off")])
         .args(["-accel", accelerator.name(), "-cpu", host_model(accelerator)])
         .args(["-chardev", "stdio,id=monitor", "-mon", "chardev=monitor,mode=control"])
         .args(["-device", &format!("isa-debug-exit,iobase={PORT:#x},iosize=1")])

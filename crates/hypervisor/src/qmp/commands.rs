@@ -57,6 +57,20 @@ impl Command for QueryStatus {
     type Answer = Status;
 }
 
+/// Asks for a property of something in QEMU.
+#[derive(Clone, Debug, Serialize)]
+pub struct QomGet {
+    /// Where, as in `/machine`.
+    pub path: &'static str,
+    /// Which.
+    pub property: &'static str,
+}
+
+impl Command for QomGet {
+    const NAME: &'static str = "qom-get";
+    type Answer = serde_json::Value;
+}
+
 /// Asks which QEMU this is.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct QueryVersion {}
@@ -109,7 +123,7 @@ pub struct QueryBlockStats {}
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct BlockStats {
-    /// The node behind it, as in `disk0`.
+    /// The node behind it, as in `disk0-top`.
     #[serde(default)]
     pub node_name: Option<String>,
     /// The numbers.

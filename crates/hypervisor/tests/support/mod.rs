@@ -1,4 +1,4 @@
-//! Resources for any instance, as if everything it names had been prepared.
+//! The wiring of any instance, as if everything it names had been prepared.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator::Accelerator;
-use hypervisor::resources::{Attachment, Base, Efi, Format, Forward, Kernel, Resources, Source, SourceKind};
+use hypervisor::wiring::{Attachment, Efi, Format, Forward, Kernel, Layer, Source, SourceKind, Wiring};
 
-pub(crate) fn resources(vmi: &VirtualMachineInstance) -> Resources {
+pub(crate) fn wiring(vmi: &VirtualMachineInstance) -> Wiring {
     let firmware = vmi.spec.domain.firmware.as_ref();
     let efi = firmware.and_then(|firmware| firmware.bootloader.as_ref()).and_then(|bootloader| bootloader.efi.as_ref());
     let kernel = firmware.and_then(|firmware| firmware.kernel_boot.as_ref());
-    Resources {
+    Wiring {
         accelerator: Accelerator::Tcg,
         runtime: "/run/guest".into(),
         volumes: vmi.spec.volumes.iter().flatten().map(|volume| (volume.name.clone(), source(volume))).collect(),
@@ -31,12 +31,14 @@ fn interfaces(vmi: &VirtualMachineInstance) -> BTreeMap<String, Attachment> {
 fn source(volume: &api::volumes::Volume) -> Source {
     let overlay = volume.container_disk.is_some();
     let block = volume.persistent_volume_claim.is_some();
-    let base = Base { path: "/cache/disk".into(), format: Format::Qcow2, kind: SourceKind::File };
-    Source {
-        path: PathBuf::from("/volumes").join(&volume.name),
-        format: if overlay { Format::Qcow2 } else { Format::Raw },
+    let layer = |path: PathBuf, is_qcow2: bool| Layer {
+        path,
+        format: if is_qcow2 { Format::Qcow2 } else { Format::Raw },
         kind: if block { SourceKind::Block } else { SourceKind::File },
-        base: overlay.then_some(base),
+    };
+    Source {
+        top: layer(PathBuf::from("/volumes").join(&volume.name), overlay),
+        below: overlay.then(|| layer("/cache/disk".into(), true)).into_iter().collect(),
         read_only: false,
         direct_io: true,
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use hypervisor::arguments::SERIAL_LOG;
+use hypervisor::render::SERIAL_LOG;
 use rustix::fs::Mode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use api::vmi::VirtualMachineInstance;
-use hypervisor::resources::Attachment;
+use hypervisor::wiring::Attachment;
 use network::attached::{Attached, AttachedInterface, Sockets};
 use network::guest::{self, Settings};
 use network::{handover, resolv};

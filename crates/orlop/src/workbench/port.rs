@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
-use hypervisor::resources::Forward;
+use hypervisor::wiring::Forward;
 
 /// A text that is no forward.
 #[derive(Debug, thiserror::Error)]

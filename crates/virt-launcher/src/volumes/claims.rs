@@ -6,7 +6,7 @@ use std::path::Path;
 use api::quantity::Quantity;
 use api::vmi::VirtualMachineInstance;
 use api::volumes::{HostDisk, HostDiskType};
-use hypervisor::resources::{Format, Source, SourceKind};
+use hypervisor::wiring::{Format, Layer, Source, SourceKind};
 use storage::disk;
 
 use super::{Places, VolumeError, takes_direct_io};
@@ -20,7 +20,8 @@ pub(super) struct Claimed {
 impl Claimed {
     pub(super) fn source(self, read_only: bool) -> Source {
         let direct_io = takes_direct_io(&self.disk.path);
-        Source { path: self.disk.path, format: Format::Raw, kind: self.kind, base: None, read_only, direct_io }
+        let top = Layer { path: self.disk.path, format: Format::Raw, kind: self.kind };
+        Source { top, below: Vec::new(), read_only, direct_io }
     }
 }
 

@@ -6,7 +6,7 @@ use api::vmi::VirtualMachineInstance;
 use api::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hypervisor::resources::Source;
+use hypervisor::wiring::Source;
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use storage::cloud_init::{CloudInit, DataSource};
 

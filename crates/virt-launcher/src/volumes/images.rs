@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use api::firmware::KernelBootContainer;
 use api::volumes::{ContainerDiskSource, PullPolicy, Volume};
-use hypervisor::resources::{Base, Format, Kernel, Source, SourceKind};
+use hypervisor::wiring::{Format, Kernel, Layer, Source, SourceKind};
 use storage::cache::{self, CachedFile};
 use storage::image::Reference;
 use storage::pull::{Limits, Wanted};
@@ -42,7 +42,7 @@ pub(super) async fn container_disk(
         qcow2::Format::Raw => Format::Raw,
         qcow2::Format::Qcow2 => Format::Qcow2,
     };
-    Ok(overlay(file.to_owned(), Some(Base { path: below, format, kind: SourceKind::File })))
+    Ok(overlay(file.to_owned(), vec![Layer { path: below, format, kind: SourceKind::File }]))
 }
 
 /// The files of a direct kernel boot.

@@ -1,4 +1,5 @@
-//! What a caller has prepared for a guest: everything that is not in the VirtualMachineInstance.
+//! What a launcher has for a guest on this node: files, sockets, taps. On the next node they may be others; the
+//! [`Guest`](crate::guest::Guest) is the same.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -6,9 +7,9 @@ use std::path::PathBuf;
 
 use crate::accelerator::Accelerator;
 
-/// Files, sockets and devices for one guest.
+/// Files, sockets and taps of one guest on one node.
 #[derive(Clone, Debug)]
-pub struct Resources {
+pub struct Wiring {
     /// What runs the guest's instructions.
     pub accelerator: Accelerator,
     /// A folder of the guest's own, mode 0700, for its sockets and logs.
@@ -23,28 +24,24 @@ pub struct Resources {
     pub efi: Option<Efi>,
 }
 
-/// The bytes behind a disk.
+/// The bytes behind a disk: what the guest writes to, and what that stands on.
 ///
-/// The format is what the caller knows, never what the bytes look like: a guest can write any header onto its disk.
+/// Formats are what the caller knows, never what the bytes look like: a guest can write any header onto its disk.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// An absolute path.
-    pub path: PathBuf,
-    /// How the bytes are laid out.
-    pub format: Format,
-    /// Whether it is a file or a block device.
-    pub kind: SourceKind,
-    /// The image that a qcow2 overlay stands on.
-    pub base: Option<Base>,
+    /// What the guest writes to.
+    pub top: Layer,
+    /// What that stands on, from above; read, never written. Only qcow2 stands on anything.
+    pub below: Vec<Layer>,
     /// Nothing may be written to it.
     pub read_only: bool,
-    /// Its file system takes O_DIRECT.
+    /// All of it can be read and written around the node's cache.
     pub direct_io: bool,
 }
 
-/// The image below an overlay; read, never written.
+/// One image of a chain.
 #[derive(Clone, Debug)]
-pub struct Base {
+pub struct Layer {
     /// An absolute path.
     pub path: PathBuf,
     /// How the bytes are laid out.

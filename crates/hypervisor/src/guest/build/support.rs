@@ -4,11 +4,11 @@ use api::devices::Devices;
 use api::domain::DomainSpec;
 use api::vmi::VirtualMachineInstanceSpec;
 
-use super::line::Line;
+use crate::refusal::Refusals;
 
 /// Refuses what nothing acts on yet. Fields bound to `_` are acted on by a builder, or by someone above QEMU: the
 /// scheduler, the network, probes.
-pub(super) fn instance(line: &mut Line, spec: &VirtualMachineInstanceSpec) {
+pub(super) fn instance(refusals: &mut Refusals, spec: &VirtualMachineInstanceSpec) {
     let VirtualMachineInstanceSpec {
         domain: domain_spec,
         access_credentials,
@@ -34,17 +34,17 @@ pub(super) fn instance(line: &mut Line, spec: &VirtualMachineInstanceSpec) {
         utility_volumes,
         volumes: _,
     } = spec;
-    line.unsupported("spec.accessCredentials", access_credentials.iter().flatten().next().is_some());
-    line.unsupported("spec.resourceClaims", resource_claims.iter().flatten().next().is_some());
-    line.unsupported("spec.utilityVolumes", utility_volumes.iter().flatten().next().is_some());
+    refusals.unsupported("spec.accessCredentials", access_credentials.iter().flatten().next().is_some());
+    refusals.unsupported("spec.resourceClaims", resource_claims.iter().flatten().next().is_some());
+    refusals.unsupported("spec.utilityVolumes", utility_volumes.iter().flatten().next().is_some());
     if let Some(architecture) = architecture.as_deref().filter(|name| !matches!(*name, "" | "amd64")) {
-        line.refuse("spec.architecture", format!("{architecture:?} is not supported; only amd64 is"));
+        refusals.refuse("spec.architecture", format!("{architecture:?} is not supported; only amd64 is"));
     }
-    domain(line, domain_spec);
-    devices(line, &domain_spec.devices);
+    domain(refusals, domain_spec);
+    devices(refusals, &domain_spec.devices);
 }
 
-fn domain(line: &mut Line, domain: &DomainSpec) {
+fn domain(refusals: &mut Refusals, domain: &DomainSpec) {
     let DomainSpec {
         devices: _,
         chassis: _,
@@ -60,12 +60,12 @@ fn domain(line: &mut Line, domain: &DomainSpec) {
         reboot_policy: _,
         resources: _,
     } = domain;
-    line.unsupported("spec.domain.ioThreads", io_threads.is_some());
-    line.unsupported("spec.domain.ioThreadsPolicy", io_threads_policy.is_some());
-    line.unsupported("spec.domain.launchSecurity", launch_security.is_some());
+    refusals.unsupported("spec.domain.ioThreads", io_threads.is_some());
+    refusals.unsupported("spec.domain.ioThreadsPolicy", io_threads_policy.is_some());
+    refusals.unsupported("spec.domain.launchSecurity", launch_security.is_some());
 }
 
-fn devices(line: &mut Line, devices: &Devices) {
+fn devices(refusals: &mut Refusals, devices: &Devices) {
     let Devices {
         autoattach_graphics_device: _,
         autoattach_input_device: _,
@@ -93,20 +93,20 @@ fn devices(line: &mut Line, devices: &Devices) {
         video: _,
         watchdog: _,
     } = devices;
-    line.unsupported("spec.domain.devices.autoattachVSOCK", *autoattach_vsock == Some(true));
-    line.unsupported("spec.domain.devices.clientPassthrough", client_passthrough.is_some());
-    line.unsupported("spec.domain.devices.downwardMetrics", downward_metrics.is_some());
-    line.unsupported("spec.domain.devices.networkInterfaceMultiqueue", *network_interface_multiqueue == Some(true));
-    line.unsupported("spec.domain.devices.sound", sound.is_some());
-    line.unsupported("spec.domain.devices.tpm", tpm.as_ref().is_some_and(|tpm| tpm.enabled != Some(false)));
-    line.unsupported("spec.domain.devices.useVirtioTransitional", *use_virtio_transitional == Some(true));
+    refusals.unsupported("spec.domain.devices.autoattachVSOCK", *autoattach_vsock == Some(true));
+    refusals.unsupported("spec.domain.devices.clientPassthrough", client_passthrough.is_some());
+    refusals.unsupported("spec.domain.devices.downwardMetrics", downward_metrics.is_some());
+    refusals.unsupported("spec.domain.devices.networkInterfaceMultiqueue", *network_interface_multiqueue == Some(true));
+    refusals.unsupported("spec.domain.devices.sound", sound.is_some());
+    refusals.unsupported("spec.domain.devices.tpm", tpm.as_ref().is_some_and(|tpm| tpm.enabled != Some(false)));
+    refusals.unsupported("spec.domain.devices.useVirtioTransitional", *use_virtio_transitional == Some(true));
     for (name, count) in [
         ("filesystems", filesystems.as_ref().map_or(0, Vec::len)),
         ("gpus", gpus.as_ref().map_or(0, Vec::len)),
         ("hostDevices", host_devices.as_ref().map_or(0, Vec::len)),
     ] {
         for index in 0..count {
-            line.unsupported(&format!("spec.domain.devices.{name}[{index}]"), true);
+            refusals.unsupported(&format!("spec.domain.devices.{name}[{index}]"), true);
         }
     }
 }

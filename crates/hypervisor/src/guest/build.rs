@@ -1,0 +1,88 @@
+//! From a VirtualMachineInstance to the guest that it asks for.
+//!
+//! One small function per concern, each pure. Each takes its part of the spec apart field by field, without `..`: a field that
+//! nobody handles does not compile. What cannot be honoured is refused by its path, all at once.
+
+mod board;
+mod boot;
+mod clock;
+mod console;
+mod cpu;
+mod disks;
+mod features;
+mod identity;
+mod memory;
+mod networks;
+mod plugging;
+mod small;
+mod support;
+
+use api::vmi::VirtualMachineInstance;
+
+pub(crate) use board::DEFAULT_BOARD;
+pub(crate) use cpu::host_model;
+use plugging::Plugging;
+
+use super::{Guest, VERSION};
+use crate::Refusal;
+use crate::accelerator::Accelerator;
+use crate::refusal::Refusals;
+
+/// What was there before.
+#[derive(Clone, Copy, Debug)]
+pub enum Before<'a> {
+    /// Nothing: the first start.
+    Nothing,
+    /// A guest that has ended. What it had stays where it was; what is new is added as at a first start.
+    Stopped(&'a Guest),
+    /// A guest that runs. What is new goes where it can be plugged in now.
+    Running(&'a Guest),
+}
+
+impl<'a> Before<'a> {
+    fn guest(self) -> Option<&'a Guest> {
+        match self {
+            Self::Nothing => None,
+            Self::Stopped(guest) | Self::Running(guest) => Some(guest),
+        }
+    }
+}
+
+/// The guest that an instance asks for.
+///
+/// # Guarantees
+/// Every device that was there before and is still asked for, on the same sort of bus, keeps its id and its place.
+///
+/// # Errors
+/// Everything in the spec that cannot be honoured.
+pub fn build(
+    vmi: &VirtualMachineInstance,
+    accelerator: Accelerator,
+    before: Before<'_>,
+) -> Result<Guest, Vec<Refusal>> {
+    let mut refusals = Refusals::default();
+    support::instance(&mut refusals, &vmi.spec);
+    let domain = &vmi.spec.domain;
+    let identity = identity::identity(&mut refusals, vmi);
+    let board = board::board(&mut refusals, domain);
+    let cpu = cpu::cpu(&mut refusals, domain, accelerator);
+    let memory = memory::memory(&mut refusals, domain);
+    let boot = boot::boot(&mut refusals, domain);
+    let clock = clock::clock(&mut refusals, domain.clock.as_ref());
+    features::check(&mut refusals, domain.features.as_ref());
+    let mut plugging = Plugging::new(&board, before);
+    // In this order, so that a first start finds each device where it always was.
+    console::plug(&mut refusals, &mut plugging, domain, boot.firmware);
+    disks::plug(&mut refusals, &mut plugging, &vmi.spec);
+    networks::plug(&mut refusals, &mut plugging, vmi);
+    small::plug(&mut refusals, &mut plugging, domain);
+    if domain.devices.disable_hotplug != Some(true) {
+        plugging.spare_ports();
+    }
+    let (devices, minted) = plugging.finish();
+    let guest = cpu.zip(memory).map(|(cpu, memory)| {
+        let version = VERSION;
+        Guest { version, identity, board, cpu, memory, boot, clock, devices, minted }
+    });
+    refusals.or(guest)
+}
