@@ -34,7 +34,11 @@ impl Worker<'_> {
                 Ok(Flow::On)
             }
             Action::PrepareVolumes => {
+                self.keep_images(entry)?;
                 let prepared = self.prepare_volumes(entry).await;
+                if prepared.is_ok() {
+                    self.note_given(entry)?;
+                }
                 let failed = prepared.map_err(|error| Failure::of(&error).0);
                 self.note(entry, Part::Volumes, "FailedMount", "MountVolume.SetUp failed", failed)
             }
@@ -255,6 +259,7 @@ impl Worker<'_> {
         entry.troubles.clear();
         if let Some(record) = &mut entry.record {
             record.released = true;
+            record.images.clear();
             record.sandbox = false;
             record.user = None;
         }
