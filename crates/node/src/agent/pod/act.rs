@@ -195,7 +195,10 @@ impl Worker<'_> {
             identity,
             host_ports: host_ports(pod),
         };
-        Ok((network.add(&attachment).await?, attachment.identity))
+        let addresses = network.add(&attachment).await?;
+        // The machine may have another name server by now than when this process began.
+        network.let_ask(&dns::name_servers(&self.shared.settings.resolv_conf)).await?;
+        Ok((addresses, attachment.identity))
     }
 
     async fn stop(&self, entry: &mut Entry, container: &str, why: &str, whole: bool) -> Result<Flow, PodError> {
