@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::{Timestamp, tz::TimeZone};
@@ -12,6 +12,7 @@ use rcgen::{
     SanType,
 };
 
+use crate::folders;
 use crate::identity::MASTERS;
 
 /// Why certificates could not be made or read.
@@ -166,7 +167,7 @@ fn read(path: &Path) -> Result<Option<String>, CertificateError> {
 
 /// A folder that only its owner looks into.
 fn make_folder(folder: &Path) -> Result<(), CertificateError> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|source| CertificateError::File {
+    folders::make_folder(folder).map_err(|source| CertificateError::File {
         what: "make the folder",
         path: folder.to_owned(),
         source,
@@ -183,7 +184,8 @@ pub(crate) fn write_secret(path: &Path, text: &str) -> Result<(), CertificateErr
         let mut file = fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
-        fs::rename(&new, path)
+        fs::rename(&new, path)?;
+        folders::sync_above(path)
     };
     write().map_err(failed)
 }

@@ -204,6 +204,8 @@ pub(crate) struct Row {
     pub(crate) key: Key,
     pub(crate) revision: u64,
     pub(crate) text: Bytes,
+    /// Whether it is what was written.
+    pub(crate) sound: bool,
 }
 
 /// Opens what is kept at a place.
@@ -222,8 +224,9 @@ pub(crate) fn open(place: &Place) -> Result<Loaded, OpenError> {
 }
 
 impl Loaded {
+    /// What is sound of a table.
     pub(crate) fn rows(&self, table: &str) -> impl Iterator<Item = &Row> {
-        self.rows.iter().filter(move |row| &*row.table == table)
+        self.rows.iter().filter(move |row| &*row.table == table && row.sound)
     }
 }
 
@@ -265,8 +268,8 @@ impl Store {
     pub(crate) fn start(loaded: Loaded, fields: impl Fn(&str) -> Arc<[FieldPath]>) -> Self {
         let Loaded { revision, rows, backend } = loaded;
         let mut snapshot = Snapshot { revision, bytes: 0, tables: imbl::OrdMap::new() };
-        for Row { table, key, revision, text } in rows {
-            let draft = Draft::from_text(text, &fields(&table));
+        for Row { table, key, revision, text, sound } in rows {
+            let draft = if sound { Draft::from_text(text, &fields(&table)) } else { Draft::damaged(text) };
             if let Some(problem) = draft.problem() {
                 let Key { namespace, name } = &key;
                 tracing::error!(%table, %namespace, %name, problem, "an object in the store cannot be read, only deleted");

@@ -1,17 +1,19 @@
 //! Pods' networks on a machine, by the standard CNI plugins.
 //!
-//! Owns: one bridge with the gateways' addresses, one nftables table per family, and the folder of its records.
+//! Owns: one bridge with the gateways' addresses, one nftables table per family and one for the bridge, and the folder of its records.
 //! Addresses are chosen here and asked of `host-local`, so that whoever comes back gets the address it had. A namespace's
 //! loopback is its maker's: it is up before a pod comes here.
 //!
 //! # Guarantees
 //! - A record is on disk before a plugin runs and until all is removed: what a crash leaves is found by it.
+//! - A pod sends in its own name alone, from its addition on.
 //! - Pods reach of the machine what they are allowed to, and through it no metadata of a cloud; see [`Cni::let_reach`].
 //! - Pods are added at the same time and removed one by one, while none is added: whatever is in the bridge and in no record
 //!   then belongs to nobody.
 
 mod addresses;
 mod error;
+mod guard;
 mod host;
 mod leftovers;
 mod plugins;
@@ -177,13 +179,12 @@ impl Cni {
         }
         let adding = self.plugins.read().await;
         let record = self.reserve(pod, namespace).await?;
-        match self.attach(&record).await {
-            Ok(host_link) => {
-                let addresses = record.addresses.clone();
-                let record = Record { progress: Progress::Added { host_link }, ..record };
-                self.records.lock().await.put(record).map_err(records_error("write"))?;
-                Ok(addresses)
-            }
+        let attached = match self.attach(&record).await {
+            Ok(progress) => self.complete(Record { progress, ..record }).await,
+            Err(error) => Err(error),
+        };
+        match attached {
+            Ok(addresses) => Ok(addresses),
             Err(error) => {
                 drop(adding);
                 if let Err(second) = self.remove(&pod.id).await {
@@ -282,13 +283,13 @@ impl Cni {
     /// Whether all was done, and the link is there still: a new namespace may have an old one's number.
     async fn is_attached(&self, record: &Record) -> Result<bool, CniError> {
         match &record.progress {
-            Progress::Added { host_link: Some(link) } => Ok(Links::open()?.find(link).await?.is_some()),
-            Progress::Added { host_link: None } | Progress::Adding => Ok(false),
+            Progress::Added { host_link: Some(link), .. } => Ok(Links::open()?.find(link).await?.is_some()),
+            Progress::Added { host_link: None, .. } | Progress::Adding => Ok(false),
         }
     }
 
-    /// Runs the plugins; the name of the pod's link on the machine.
-    async fn attach(&self, record: &Record) -> Result<Option<String>, CniError> {
+    /// Runs the plugins; what came of it.
+    async fn attach(&self, record: &Record) -> Result<Progress, CniError> {
         let action = Action::Add(&record.netns);
         let bridge = plugins::bridge(&self.settings, &self.pools, &record.addresses);
         let answer = self.run("bridge", record, action, &bridge).await?;
@@ -304,7 +305,7 @@ impl Cni {
             let portmap = plugins::portmap(&self.settings, &record.host_ports, Some(&answer));
             self.run("portmap", record, action, &portmap).await?;
         }
-        Ok(added.host_link(&self.settings.network.bridge))
+        Ok(Progress::Added { host_link: added.host_link(&self.settings.network.bridge), mac: added.mac() })
     }
 
     /// Runs the plugins the other way, and removes what they leave.
@@ -320,6 +321,7 @@ impl Cni {
             tracing::warn!(id = record.id, %error, "a CNI plugin did not remove a pod's link");
         }
         self.remove_leftovers(records, Some(&record.id)).await?;
+        self.unguard(records, record).await;
         records.remove(&record.id).map_err(records_error("remove"))?;
         if records.pods.values().all(|record| record.host_ports.is_empty())
             && let Some(former) = &records.former
@@ -336,7 +338,7 @@ impl Cni {
     async fn remove_leftovers(&self, records: &Records, gone: Option<&str>) -> Result<(), CniError> {
         let living = || records.pods.values().filter(|record| Some(record.id.as_str()) != gone);
         let links = living().filter_map(|record| match &record.progress {
-            Progress::Added { host_link } => host_link.as_deref(),
+            Progress::Added { host_link, .. } => host_link.as_deref(),
             Progress::Adding => None,
         });
         leftovers::remove_links(&self.settings.network.bridge, &links.collect()).await?;

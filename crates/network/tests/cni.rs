@@ -1,6 +1,10 @@
 //! Pods' networks with the real plugins, on a machine that is a namespace of its own.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "support/datagrams.rs"]
+mod datagrams;
+#[path = "cni/guard.rs"]
+mod guard;
 #[path = "cni/reach.rs"]
 mod reach;
 
@@ -30,9 +34,12 @@ fn main() -> std::process::ExitCode {
             of_an_addition_that_failed_nothing_is_left,
             what_cannot_work_is_refused_by_name,
             reach::pods_reach_of_the_machine_what_is_allowed,
+            reach::a_name_server_that_pods_are_told_of_later_is_open_to_them,
             reach::the_machine_reaches_its_pods_and_hears_their_answers,
             reach::the_metadata_of_a_cloud_is_not_for_pods,
             reach::a_machine_without_ipv6_for_pods_has_no_way_around,
+            guard::a_pod_sends_in_its_own_name_alone,
+            guard::a_pod_does_not_tell_others_where_addresses_are_that_it_was_not_given,
         ])
 }
 

@@ -1,13 +1,17 @@
 //! The masquerade binding in real namespaces: a client, the pod, and a guest.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/datagrams.rs"]
+mod datagrams;
+
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, UdpSocket};
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 
+use datagrams::{heard, heard_with};
 use network::mac::Mac;
 use network::phase1::{Attached, Interface, Owner, Phase1Error, Plan, Port, Protocol, set_up};
 use testkit::namespace::Namespace;
@@ -261,25 +265,6 @@ async fn a_tap_with_several_queues_is_a_multi_queue_tap() {
     assert!(pod.namespace.ip("-details link show tap0").contains("multi_queue"));
 }
 
-/// What came to a socket by now, each text once.
-fn heard(socket: &UdpSocket) -> BTreeSet<String> {
-    socket.set_nonblocking(true).unwrap();
-    let mut buffer = [0; 64];
-    let heard = std::iter::from_fn(|| socket.recv(&mut buffer).ok().map(|length| buffer[..length].to_vec()));
-    heard.map(|bytes| String::from_utf8(bytes).unwrap()).collect()
-}
-
-/// What came to a socket until all of these did, which are sent as often as it takes: the kernel may lose any.
-fn heard_with<const N: usize>(socket: &UdpSocket, expected: [&str; N], send: impl Fn()) -> BTreeSet<String> {
-    let mut all = BTreeSet::new();
-    until("it is heard", || {
-        send();
-        all.append(&mut heard(socket));
-        expected.iter().all(|text| all.contains(*text))
-    });
-    all
-}
-
 /// Lets a guest with this address on the wire know its router's, so that it need not ask before it sends.
 fn with_card(guest: &Namespace, mac: &str) {
     guest.ip(&format!("link set nic address {mac}"));
@@ -288,15 +273,8 @@ fn with_card(guest: &Namespace, mac: &str) {
     }
 }
 
-/// Sends from any address as if it were the namespace's own.
 fn send(namespace: &Namespace, from: &str, to: &str, text: &str) {
-    let to: SocketAddr = to.parse().unwrap();
-    let index = || namespace.ip("link show nic").split(':').next().unwrap().trim().parse().unwrap();
-    let from: SocketAddr = match from.parse().unwrap() {
-        IpAddr::V6(from) if from.is_unicast_link_local() => SocketAddrV6::new(from, 0, 0, index()).into(),
-        from => (from, 0).into(),
-    };
-    namespace.inside(|| UdpSocket::bind(from).unwrap().send_to(text.as_bytes(), to).unwrap());
+    datagrams::send(namespace, "nic", from, to, text);
 }
 
 async fn a_guest_sends_in_its_own_name_alone() {

@@ -8,6 +8,7 @@ mod decide;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -31,6 +32,8 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Claims and volumes that are worked on at the same time.
 const WORKERS: usize = 4;
+/// Between a look at a volume whose claim the cache does not show, though it is there, and the next one.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Pods by the claims that they use.
 const CLAIMS: &str = "claims";
 
@@ -206,18 +209,22 @@ impl Provisioner {
 
     async fn look_at_volume(&self, key: &Key) -> Result<Next, ProvisionError> {
         let Some(volume) = self.volumes.get(key) else { return Ok(Next::Wait) };
-        let uid = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.clone());
         let claim = owner(&volume).and_then(|key| self.claims.get(&key));
-        let claim = claim.filter(|claim| uid.is_none() || claim.metadata.uid == uid);
-        let ours = volume.annotations().get(PROVISIONED_BY).is_some_and(|by| by == NAME);
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
-        match decide::volume(&volume, ours, claim.as_deref()) {
+        match decide::volume(&volume, is_ours(&volume), bound(&volume, claim.as_deref())) {
             VolumePlan::Nothing => {}
             VolumePlan::Phase(phase) => {
                 let status = json!({ "status": { "phase": phase } });
                 unless_gone(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&status)).await)?;
             }
             VolumePlan::Reclaim => {
+                if !self.is_abandoned(&api, &volume).await? {
+                    tracing::warn!(
+                        volume = key.name,
+                        "a volume stays that seemed to be nobody's: its claim is still there"
+                    );
+                    return Ok(Next::After(LOOK_AGAIN));
+                }
                 remove_folder(&self.folder.join(&key.name))?;
                 delete(&api, &key.name, volume.uid().as_deref(), None).await?;
             }
@@ -229,6 +236,22 @@ impl Provisioner {
             }
         }
         Ok(Next::Wait)
+    }
+
+    /// Whether a volume is to be removed with its data, as the API server itself has it and its claim: what a cache does not
+    /// show may be there, and data does not come back.
+    async fn is_abandoned(&self, api: &Api<PersistentVolume>, seen: &PersistentVolume) -> Result<bool, ProvisionError> {
+        // One that is gone, or is another of its name, has had its data removed or has data of its own.
+        let volume = api.get_opt(&seen.name_any()).await?.filter(|volume| volume.metadata.uid == seen.metadata.uid);
+        let Some(volume) = volume else { return Ok(false) };
+        let claim = match owner(&volume) {
+            Some(key) => {
+                let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+                claims.get_opt(&key.name).await?
+            }
+            None => None,
+        };
+        Ok(decide::volume(&volume, is_ours(&volume), bound(&volume, claim.as_ref())) == VolumePlan::Reclaim)
     }
 
     /// The class that a claim asks for, or the default.
@@ -280,6 +303,16 @@ fn volume_name(claim: &PersistentVolumeClaim) -> String {
 fn owner(volume: &PersistentVolume) -> Option<Key> {
     let owner = volume.spec.as_ref()?.claim_ref.as_ref()?;
     Some(Key { namespace: owner.namespace.clone()?, name: owner.name.clone()? })
+}
+
+fn is_ours(volume: &PersistentVolume) -> bool {
+    volume.annotations().get(PROVISIONED_BY).is_some_and(|by| by == NAME)
+}
+
+/// The claim of the name that a volume says, if it is the one that it is bound to, and not a later one of that name.
+fn bound<'a>(volume: &PersistentVolume, claim: Option<&'a PersistentVolumeClaim>) -> Option<&'a PersistentVolumeClaim> {
+    let uid = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_ref());
+    claim.filter(|claim| uid.is_none() || claim.metadata.uid.as_ref() == uid)
 }
 
 fn has_ended(pod: &Pod) -> bool {

@@ -1,20 +1,28 @@
 //! Claims and volumes of one machine, on the embedded API server.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::Path;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt as _};
+use manager::context::Context;
 use node::provisioner::{NAME, Provisioner};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use testkit::world;
+use tokio::sync::Notify;
+use tower::util::MapRequest;
 
 async fn start(folder: &Path) -> Client {
-    let context = world::start().await;
+    start_in(world::start().await, folder).await
+}
+
+async fn start_in(context: Context, folder: &Path) -> Client {
     let provisioner = Provisioner::new(&context, "here", folder);
     tokio::spawn(async move { provisioner.run().await });
     world::watch(&context);
@@ -93,4 +101,59 @@ async fn a_volume_that_is_to_be_kept_outlives_its_claim() {
     };
     await_condition(volumes, &name, released).await.unwrap();
     assert!(folder.path().join(name).exists());
+}
+
+/// Lists and watches of claims show only those with this label, so that the cache can be made to miss one that is there.
+const SHOWN: &str = "shown";
+
+#[tokio::test(start_paused = true)]
+async fn data_goes_only_when_the_api_server_itself_says_that_its_claim_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let asked = Arc::new(Notify::new());
+    let asking = asked.clone();
+    let context = world::start_with(|server| {
+        let partial = MapRequest::new(server, move |mut request: http::Request<Body>| {
+            let path = request.uri().path().to_owned();
+            if path.ends_with("/persistentvolumeclaims") && request.method() == http::Method::GET {
+                let query = request.uri().query().unwrap_or_default();
+                let uri = format!("{path}?{query}&labelSelector={SHOWN}");
+                *request.uri_mut() = uri.parse().unwrap();
+            } else if path.ends_with("/persistentvolumeclaims/data") && request.method() == http::Method::GET {
+                asking.notify_one();
+            }
+            request
+        });
+        Client::new(partial, "default")
+    });
+    let client = start_in(context.await, folder.path()).await;
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    let volumes: Api<PersistentVolume> = Api::all(client.clone());
+    let mut shown = claim(&json!({}));
+    shown["metadata"]["labels"] = json!({ SHOWN: "yes" });
+    create(&claims, shown).await;
+    let bound = await_condition(claims.clone(), "data", is_bound).await.unwrap().unwrap();
+    let name = bound.spec.unwrap().volume_name.unwrap();
+    std::fs::write(folder.path().join(&name).join("disk.img"), "bytes").unwrap();
+
+    let gone = await_condition(volumes.clone(), &name, |volume: Option<&PersistentVolume>| volume.is_none());
+    let mut gone = std::pin::pin!(gone);
+    let hidden = json!({ "metadata": { "labels": { SHOWN: null } } });
+    claims.patch("data", &PatchParams::default(), &Patch::Merge(&hidden)).await.unwrap();
+    tokio::select! {
+        biased;
+        _ = &mut gone => panic!("its volume was removed"),
+        () = asked.notified() => {}
+    }
+    // Whoever has asked once asks again, and has gone on from the first answer by then.
+    tokio::select! {
+        biased;
+        _ = &mut gone => panic!("its volume was removed"),
+        () = asked.notified() => {}
+    }
+    assert!(folder.path().join(&name).join("disk.img").exists());
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    let freed = json!({ "metadata": { "finalizers": null } });
+    claims.patch("data", &PatchParams::default(), &Patch::Merge(&freed)).await.unwrap();
+    gone.await.unwrap();
+    assert!(!folder.path().join(&name).exists());
 }

@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
     }
     descriptors::raise();
     let data = arguments.data.folder()?;
-    std::fs::create_dir_all(&data).with_context(|| format!("create {}", data.display()))?;
+    apiserver::make_folder(&data).with_context(|| format!("create {}", data.display()))?;
     // Pods' tokens and secrets are below it; a folder that others could read is put right.
     let own = std::fs::Permissions::from_mode(0o700);
     std::fs::set_permissions(&data, own).with_context(|| format!("keep others out of {}", data.display()))?;

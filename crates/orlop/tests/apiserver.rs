@@ -32,6 +32,31 @@ async fn a_clean_stop_lets_requests_end_and_the_next_start_finds_all() {
     assert_eq!(server.get("a").await.unwrap(), made);
 }
 
+/// What a folder is called is kept by the folder above it, which has to be written as well.
+#[tokio::test]
+#[ignore = "needs strace: make test"]
+async fn folders_that_it_makes_are_on_disk_before_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = folder.path().canonicalize().unwrap();
+    let (data, trace) = (top.join("a/b/data"), top.join("trace"));
+    let mut command = tokio::process::Command::new("strace");
+    // The server stays our child; the other one ends with it.
+    command.args(["-D", "-f", "-y", "-e", "trace=mkdir,mkdirat,fsync", "-o"]).arg(&trace);
+    command.arg(env!("CARGO_BIN_EXE_orlop")).args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&data);
+    let mut server = Process::spawn(command, |_| data.join("kubeconfig")).await;
+    let told = std::fs::read_to_string(&trace).unwrap();
+    let line = |what: &str| told.lines().position(|line| line.contains(what));
+    for made in ["a", "a/b", "a/b/data", "a/b/data/objects.sqlite"] {
+        let path = top.join(made);
+        let synced = line(&format!("<{}>)", path.parent().unwrap().display()));
+        let synced = synced.unwrap_or_else(|| panic!("who made {made} did not write what is above it: {told}"));
+        if path.is_dir() {
+            assert!(line(&format!("{:?}", path.display().to_string())).unwrap() < synced, "{made}: {told}");
+        }
+    }
+    server.terminate().await;
+}
+
 #[tokio::test]
 async fn a_second_start_names_the_first() {
     let folder = tempfile::tempdir().unwrap();

@@ -14,7 +14,6 @@ mod instancetype;
 mod kind;
 mod kubevirt;
 pub mod lifecycle;
-mod names;
 mod object;
 mod request;
 pub mod review;

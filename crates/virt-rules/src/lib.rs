@@ -12,4 +12,5 @@
 pub mod attach;
 pub mod config;
 pub mod instancetype;
+pub mod names;
 pub mod support;

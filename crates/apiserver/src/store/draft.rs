@@ -104,13 +104,19 @@ impl Draft {
     pub(crate) fn from_text(text: Bytes, fields: &[FieldPath]) -> Self {
         match Self::read(text.clone(), fields) {
             Ok(draft) => draft,
-            Err(error) => {
-                let problem = Some(error.to_string().into());
-                // Its metadata may be good all the same, and tells its UID then.
-                let metadata_end = serde_json::from_slice::<Head<'_>>(&text).map_or(0, |head| head.end());
-                Self { text, metadata_end, labels: Box::default(), fields: Box::default(), problem }
-            }
+            Err(error) => Self::unreadable(text, &error.to_string()),
         }
+    }
+
+    /// From bytes that are not those that were written. Whatever they say, nobody relies on it.
+    pub(crate) fn damaged(text: Bytes) -> Self {
+        Self::unreadable(text, "its checksum is wrong, its bytes have changed on disk")
+    }
+
+    fn unreadable(text: Bytes, problem: &str) -> Self {
+        // Its metadata may be good all the same, and tells its UID then.
+        let metadata_end = serde_json::from_slice::<Head<'_>>(&text).map_or(0, |head| head.end());
+        Self { text, metadata_end, labels: Box::default(), fields: Box::default(), problem: Some(problem.into()) }
     }
 
     fn read(text: Bytes, fields: &[FieldPath]) -> Result<Self, serde_json::Error> {

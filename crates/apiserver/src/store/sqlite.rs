@@ -1,11 +1,12 @@
 //! The file. It holds the current state and the revision, no history: there is nothing to compact.
 //!
 //! A commit is one SQLite transaction (WAL, synchronous=FULL: one fsync). SQLite itself recovers from a torn write; each
-//! row carries a checksum, because SQLite does not notice a flipped bit inside a value.
+//! row carries a checksum, because SQLite does not notice a flipped bit inside a value. Such a row costs its own object: it
+//! is told, and can only be deleted.
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
@@ -16,6 +17,7 @@ use tokio::sync::oneshot;
 use super::reserve::Reserve;
 use super::writer::Stored;
 use super::{Key, Row, Table};
+use crate::folders;
 
 /// Written into every file; a file with a higher one is refused.
 const FORMAT: i64 = 1;
@@ -147,15 +149,17 @@ pub(super) fn open(folder: &Path, settings: &str) -> Result<Opened, OpenError> {
         let path = path.to_owned();
         move |source| OpenError::File { what, path, source }
     };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed("make the folder", folder))?;
+    folders::make_folder(folder).map_err(failed("make the folder", folder))?;
     let lock = lock(folder)?;
     let file = folder.join(NAME);
     // SQLite would make the file readable to everyone, and its WAL takes the file's mode.
     let made = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
     drop(made.map_err(failed("open", &file))?);
+    folders::sync_above(&file).map_err(failed("write the folder of", &file))?;
     let connection = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| opening(&file, error))?;
     prepare(&connection, &file, settings)?;
     let (revision, rows) = load(&connection, &file)?;
+    mend_index(&connection, &rows).map_err(|error| opening(&file, error))?;
     Ok(Opened { revision, rows, connection, file, lock })
 }
 
@@ -244,33 +248,72 @@ fn prepare(connection: &Connection, file: &Path, settings: &str) -> Result<(), O
     Ok(())
 }
 
+/// All objects. One whose bytes have changed since they were written is told from the others, and one whose place is not
+/// even text is left out: nobody could ask for it.
 fn load(connection: &Connection, file: &Path) -> Result<(u64, Vec<Row>), OpenError> {
     let read = || -> rusqlite::Result<_> {
-        let latest: i64 = connection.query_row("SELECT revision FROM latest", [], |row| row.get(0))?;
+        let mut latest =
+            connection.query_row("SELECT revision FROM latest", [], |row| row.get::<_, i64>(0))?.unsigned_abs();
         let mut statement =
             connection.prepare("SELECT resource, namespace, name, revision, checksum, content FROM objects")?;
         let mut rows = Vec::new();
         let mut found = statement.query([])?;
         let mut table: Table = "".into();
         while let Some(row) = found.next()? {
-            let resource = row.get_ref(0)?.as_str()?;
+            let [resource, namespace, name] = [0, 1, 2].map(|column| row.get_ref(column).ok()?.as_str().ok());
+            let (Some(resource), Some(namespace), Some(name)) = (resource, namespace, name) else {
+                tracing::error!(?resource, ?namespace, ?name, "an object in the store is damaged, and left out");
+                continue;
+            };
             if &*table != resource {
                 table = resource.into();
             }
-            let key = Key::new(row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_str()?);
-            let text = Bytes::copy_from_slice(row.get_ref(5)?.as_bytes()?);
-            let revision = row.get::<_, i64>(3)?.unsigned_abs();
-            let sound = row.get::<_, i64>(4)? == i64::from(checksum(&table, &key, revision, &text));
-            rows.push((Row { table: table.clone(), key, revision, text }, sound));
+            let key = Key::new(namespace, name);
+            let text = Bytes::copy_from_slice(row.get_ref(5)?.as_bytes().unwrap_or_default());
+            let revision = row.get::<_, i64>(3).unwrap_or_default().unsigned_abs();
+            let sound = row.get::<_, i64>(4).is_ok_and(|sum| sum == i64::from(checksum(&table, &key, revision, &text)));
+            if sound {
+                latest = latest.max(revision);
+            }
+            rows.push(Row { table: table.clone(), key, revision, text, sound });
         }
-        Ok((latest.unsigned_abs(), rows))
+        // A revision that was never given may be one that is given later.
+        rows.iter_mut().filter(|row| !row.sound).for_each(|row| row.revision = row.revision.clamp(1, latest));
+        Ok((latest, rows))
     };
-    let (latest, rows) = read().map_err(|error| opening(file, error))?;
-    if let Some((Row { table, key, .. }, _)) = rows.iter().find(|(_, sound)| !sound) {
-        let problem = format!("the checksum of the {table} {:?} is wrong", key.name);
-        return Err(OpenError::Damaged { file: file.to_owned(), problem });
+    read().map_err(|error| opening(file, error))
+}
+
+/// Objects are found by an index, whose bytes have no checksum. Where it does not say what the objects do, it is made anew:
+/// what is written would else go to another's place, and what is deleted would stay.
+fn mend_index(connection: &Connection, rows: &[Row]) -> rusqlite::Result<()> {
+    let mut places: Vec<[&str; 3]> =
+        rows.iter().map(|Row { table, key, .. }| [&**table, &*key.namespace, &*key.name]).collect();
+    places.sort_unstable();
+    if is_indexed(connection, &places)? {
+        return Ok(());
     }
-    Ok((latest, rows.into_iter().map(|(row, _)| row).collect()))
+    tracing::error!("the index of the store is damaged, and made anew");
+    if let Err(error) = connection.execute_batch("REINDEX objects") {
+        tracing::error!(%error, "the index of the store could not be made anew");
+    }
+    Ok(())
+}
+
+/// Whether the index has these places, which are sorted, and no others. What is no text was left out of both.
+fn is_indexed(connection: &Connection, places: &[[&str; 3]]) -> rusqlite::Result<bool> {
+    let by_index = "SELECT resource, namespace, name FROM objects ORDER BY resource, namespace, name";
+    let mut statement = connection.prepare(by_index)?;
+    let mut found = statement.query([])?;
+    let mut expected = places.iter();
+    while let Some(row) = found.next()? {
+        let [resource, namespace, name] = [0, 1, 2].map(|column| row.get_ref(column).ok()?.as_str().ok());
+        let place = resource.zip(namespace).zip(name).map(|((resource, namespace), name)| [resource, namespace, name]);
+        if place.is_some_and(|place| expected.next() != Some(&place)) {
+            return Ok(false);
+        }
+    }
+    Ok(expected.next().is_none())
 }
 
 fn checksum(table: &str, key: &Key, revision: u64, text: &[u8]) -> u32 {

@@ -72,6 +72,52 @@ async fn objects_that_cannot_be_read_keep_nothing_else_from_being_served() {
     scene.end(&[HOSTILE_MAPS]).await;
 }
 
+/// What a disk may do to bytes that it keeps: the content of one object, another's revision, the place of a third, and a word
+/// of a fourth that makes the place no text any more.
+fn rot(folder: &Path) {
+    let connection = Connection::open(folder.join("objects.sqlite")).unwrap();
+    let changes = [
+        "UPDATE objects SET content = replace(content, 'content', 'contend') WHERE name = 'content'",
+        "UPDATE objects SET revision = revision + 1152921504606846976 WHERE name = 'revision'",
+        "UPDATE objects SET name = 'plaze' WHERE name = 'place'",
+        "UPDATE objects SET name = CAST(x'ff' AS TEXT) WHERE name = 'word'",
+    ];
+    for change in changes {
+        assert_eq!(connection.execute(change, []).unwrap(), 1, "{change}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn objects_whose_bytes_have_changed_on_disk_are_told_and_the_rest_is_served() {
+    let scene = Scene::begin().await;
+    let made = ["content", "revision", "place", "word", "sound"];
+    for name in made {
+        let map = json!({ "metadata": { "name": name }, "data": { "x": name } });
+        scene.server.post(HOSTILE_MAPS, &map).await.expect(201);
+    }
+    let scene = scene.restart_after(rot).await;
+    let list = scene.server.get(HOSTILE_MAPS).await.expect(200);
+    assert_eq!(names(&list), ["sound"]);
+    for name in ["content", "revision", "plaze"] {
+        let refused = scene.server.get(&format!("{HOSTILE_MAPS}/{name}")).await.expect(500);
+        assert!(refused["message"].as_str().unwrap().contains("its checksum is wrong"), "{refused}");
+        scene.server.merge(&format!("{HOSTILE_MAPS}/{name}"), &json!({ "data": {} })).await.expect(500);
+    }
+    // Its own writes go on, and what is damaged goes when it is deleted.
+    let map = json!({ "metadata": { "name": "word" }, "data": { "x": "again" } });
+    let new = scene.server.post(HOSTILE_MAPS, &map).await.expect(201);
+    let revision: u64 = new["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    assert!(revision < 1 << 32, "a revision that nobody gave counts for nothing");
+    for name in ["content", "revision", "plaze"] {
+        scene.server.delete(&format!("{HOSTILE_MAPS}/{name}"), &json!({})).await.expect(200);
+        scene.server.get(&format!("{HOSTILE_MAPS}/{name}")).await.expect(404);
+    }
+    let scene = scene.restart().await;
+    let list = scene.server.get(HOSTILE_MAPS).await.expect(200);
+    assert_eq!(names(&list), ["sound", "word"]);
+    scene.end(&[HOSTILE_MAPS]).await;
+}
+
 /// A definition is an object like others: its own are kept until it is deleted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_definition_that_cannot_be_read_can_be_deleted() {

@@ -7,7 +7,7 @@ use nftables::types::{NfFamily, NfHook};
 
 use super::addresses::Pool;
 use super::reach::{self, Service};
-use super::{CniError, Network, NftError};
+use super::{CniError, Network, NftError, guard};
 use crate::links::Links;
 use crate::mac::Mac;
 use crate::nft::{self, TableOf};
@@ -17,12 +17,14 @@ const FORWARD4: &str = "net/ipv4/ip_forward";
 const FORWARD6: &str = "net/ipv6/conf/all/forwarding";
 
 /// Makes the bridge and its rules, or makes sure of them. Pods have no use for a machine without the rules that translate
-/// addresses; without those that keep pods from the machine it works, and the answer says why they are not there.
+/// addresses; without those that keep pods from the machine, or from sending in others' names, it works, and the answer
+/// says why they are not there.
 pub(super) async fn make(
     network: &Network,
     pools: &[Pool],
     services: &[Service],
-) -> Result<Option<NftError>, CniError> {
+    ports: &[guard::Port<'_>],
+) -> Result<Lacks, CniError> {
     let name = &network.bridge;
     let links = Links::open()?;
     check_room(&links, name, pools).await?;
@@ -45,14 +47,27 @@ pub(super) async fn make(
     for pool in pools {
         links.address(&bridge, pool.gateway(), pool.prefix).await?;
     }
-    match nft::apply(rules(name, pools, Some(services))).await {
-        Ok(()) => Ok(None),
+    let firewall = match nft::apply(rules(name, pools, Some(services))).await {
         Err(why @ NftError::Refused(_)) => {
             nft::apply(rules(name, pools, None)).await?;
-            Ok(Some(why))
+            Some(why)
         }
-        Err(error) => Err(error.into()),
-    }
+        made => made.map(|()| None)?,
+    };
+    let guard = match guard::replace(&table(name), ports).await {
+        Err(why @ NftError::Refused(_)) => Some(why),
+        made => made.map(|()| None)?,
+    };
+    Ok(Lacks { firewall, guard })
+}
+
+/// What a machine's kernel cannot do, and why.
+#[derive(Debug, Default)]
+pub(super) struct Lacks {
+    /// Keep pods from what listens on the machine.
+    pub(super) firewall: Option<NftError>,
+    /// Keep pods from sending in others' names.
+    pub(super) guard: Option<NftError>,
 }
 
 /// Makes sure that the pods' addresses are not those of another link's network.
@@ -76,7 +91,11 @@ pub(super) async fn unmake(network: &Network) -> Result<(), CniError> {
         removal.extend(nft::removal(NfFamily::IP6, &table(&network.bridge)));
     }
     nft::apply(removal).await?;
-    Ok(())
+    match guard::remove_all(&table(&network.bridge)).await {
+        // A kernel that has no such tables has none of ours.
+        Ok(()) | Err(NftError::Refused(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// What forwarding needs, with the values that are there now; to be set in this order.
@@ -135,7 +154,8 @@ fn rules(bridge: &str, pools: &[Pool], services: Option<&[Service]>) -> Vec<NfOb
     pools.iter().flat_map(one).collect()
 }
 
-fn table(bridge: &str) -> String {
+/// The name of all tables of a bridge.
+pub(super) fn table(bridge: &str) -> String {
     format!("orlop-{bridge}")
 }
 

@@ -12,6 +12,7 @@ use tokio::process::Command;
 
 use super::addresses::Pool;
 use super::{HostPort, Settings};
+use crate::mac::Mac;
 
 pub(super) const VERSION: &str = "1.0.0";
 
@@ -83,6 +84,8 @@ struct AddedLink {
     name: String,
     #[serde(default)]
     sandbox: String,
+    #[serde(default)]
+    mac: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,6 +98,11 @@ impl Added {
     pub(super) fn host_link(&self, bridge: &str) -> Option<String> {
         let other = self.interfaces.iter().find(|link| link.sandbox.is_empty() && link.name != bridge);
         other.map(|link| link.name.clone())
+    }
+
+    /// The Ethernet address of the pod's own end.
+    pub(super) fn mac(&self) -> Option<Mac> {
+        self.interfaces.iter().find(|link| !link.sandbox.is_empty())?.mac.parse().ok()
     }
 
     pub(super) fn addresses(&self) -> Vec<IpAddr> {

@@ -15,7 +15,7 @@ use nftables::expr::Expression;
 use nftables::types::NfHook;
 
 use super::records::{Former, Records};
-use super::{Cni, CniError, NftError, host, records_error};
+use super::{Cni, CniError, guard, host, records_error};
 use crate::nft::{self, TableOf};
 use crate::phase1::Protocol;
 
@@ -23,6 +23,10 @@ use crate::phase1::Protocol;
 /// addresses, Azure's, Alibaba's; and those of AWS and Google on IPv6.
 const METADATA4: [(&str, u8); 3] = [("169.254.0.0", 16), ("168.63.129.16", 32), ("100.100.100.200", 32)];
 const METADATA6: [(&str, u8); 2] = [("fd00:ec2::254", 128), ("fd20:ce::254", 128)];
+
+const DNS: u16 = 53;
+/// A machine that goes from network to network is told of new ones for ever.
+const MOST_NAME_SERVERS: usize = 16;
 
 /// A service that pods may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +43,9 @@ pub struct Service {
 #[derive(Debug, Default)]
 pub(super) struct Reach {
     services: Vec<Service>,
-    unguarded: Option<NftError>,
+    /// Those that pods were told of since, the newest last.
+    name_servers: Vec<IpAddr>,
+    pub(super) lacks: host::Lacks,
 }
 
 impl Cni {
@@ -53,12 +59,31 @@ impl Cni {
         self.make_host(&mut records).await
     }
 
-    /// Why pods reach all of the machine: it has no such rules. None: they do not.
-    pub fn unguarded(&self) -> Option<String> {
-        self.reach().unguarded.as_ref().map(ToString::to_string)
+    /// Lets pods ask these name servers, too, which they are about to be told of. Those that others were told of before stay
+    /// open to all.
+    ///
+    /// # Errors
+    /// When the rules cannot be changed.
+    pub async fn let_ask(&self, servers: &[IpAddr]) -> Result<(), CniError> {
+        let mut records = self.records.lock().await;
+        let before = self.reach().name_servers.clone();
+        if !self.reach().learn(servers) {
+            return Ok(());
+        }
+        let made = self.make_host(&mut records).await;
+        if made.is_err() {
+            // So that it is tried again.
+            self.reach().name_servers = before;
+        }
+        made
     }
 
-    fn reach(&self) -> MutexGuard<'_, Reach> {
+    /// Why pods reach all of the machine: it has no such rules. None: they do not.
+    pub fn unguarded(&self) -> Option<String> {
+        self.reach().lacks.firewall.as_ref().map(ToString::to_string)
+    }
+
+    pub(super) fn reach(&self) -> MutexGuard<'_, Reach> {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -70,16 +95,42 @@ impl Cni {
         };
         let former = Former { network: Some(network.clone()), ..former };
         records.set_former(former.clone()).map_err(records_error("write"))?;
-        let services = self.reach().services.clone();
-        let unguarded = host::make(network, &self.pools, &services).await?;
-        if let Some(why) = &unguarded {
+        let services = self.reach().all();
+        let ports: Vec<guard::Port<'_>> = records.pods.values().filter_map(guard::Port::of).collect();
+        let lacks = host::make(network, &self.pools, &services, &ports).await?;
+        if let Some(why) = &lacks.firewall {
             tracing::warn!(%why, "nothing keeps pods from what listens on this machine");
         }
-        self.reach().unguarded = unguarded;
+        if let Some(why) = &lacks.guard {
+            tracing::warn!(%why, "nothing keeps containers from sending in the name of other pods");
+        }
+        self.reach().lacks = lacks;
         host::forward(&former.sysctls)?;
         records.is_made = true;
         Ok(())
     }
+}
+
+impl Reach {
+    /// Takes in name servers; whether there was a new one among them.
+    fn learn(&mut self, servers: &[IpAddr]) -> bool {
+        let known = self.all();
+        let is_known = |server: &IpAddr| asking(*server).iter().all(|service| known.contains(service));
+        let new: Vec<IpAddr> = servers.iter().filter(|server| !is_known(server)).copied().collect();
+        self.name_servers.extend(&new);
+        let excess = self.name_servers.len().saturating_sub(MOST_NAME_SERVERS);
+        self.name_servers.drain(..excess);
+        !new.is_empty()
+    }
+
+    fn all(&self) -> Vec<Service> {
+        let asked = self.name_servers.iter().flat_map(|server| asking(*server));
+        self.services.iter().copied().chain(asked).collect()
+    }
+}
+
+fn asking(server: IpAddr) -> [Service; 2] {
+    [Protocol::Udp, Protocol::Tcp].map(|protocol| Service { address: Some(server), protocol, port: DNS })
 }
 
 /// The rules of one family, in its table.

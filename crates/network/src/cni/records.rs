@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::addresses::Memory;
 use super::{HostPort, Network};
 use crate::files;
+use crate::mac::Mac;
 use crate::namespace::Namespace;
 
 /// Which addresses identities have.
@@ -35,6 +36,9 @@ pub(super) enum Progress {
     Adding,
     Added {
         host_link: Option<String>,
+        /// Of the pod's own end; pods of an earlier version have none on record.
+        #[serde(default)]
+        mac: Option<Mac>,
     },
 }
 

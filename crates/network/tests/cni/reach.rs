@@ -98,6 +98,25 @@ pub(crate) fn pods_reach_of_the_machine_what_is_allowed() {
     assert_eq!(host.cni.unguarded(), None);
 }
 
+pub(crate) fn a_name_server_that_pods_are_told_of_later_is_open_to_them() {
+    let machine = Machine::new();
+    machine.namespace.ip("link add uplink type bridge");
+    machine.namespace.ip("link set uplink up");
+    machine.namespace.ip("addr add 198.51.100.1/24 dev uplink");
+    machine.namespace.ip("addr add 198.51.100.2/24 dev uplink");
+    let host = Host::new(machine);
+    let _listener = host.machine.namespace.inside(|| TcpListener::bind(("::", 53)).unwrap());
+    host.let_reach(&[at(Some("198.51.100.1"), Protocol::Tcp, 6443)]);
+    let ask = |server: &str| host.machine.on(async || host.cni.let_ask(&[server.parse().unwrap()]).await.unwrap());
+    let open = || ["198.51.100.1:53", "198.51.100.2:53"].map(|to| host.reached(to));
+    assert_eq!(open(), [false, false]);
+    ask("198.51.100.1");
+    assert_eq!(open(), [true, false]);
+    ask("198.51.100.2");
+    assert_eq!(open(), [true, true], "whoever was told of the first one asks it still");
+    assert!(host.reached("198.51.100.1:6443") && !host.reached("198.51.100.2:6443"), "and nothing else has changed");
+}
+
 pub(crate) fn the_machine_reaches_its_pods_and_hears_their_answers() {
     let host = Host::new(Machine::new());
     let _listener = host.pod.inside(|| TcpListener::bind(("::", 80)).unwrap());

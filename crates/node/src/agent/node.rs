@@ -148,8 +148,7 @@ async fn used_images(shared: &Shared) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for entry in entries {
         let entry = entry.lock().await;
-        let containers = entry.record.iter().flat_map(|record| record.containers.values());
-        used.extend(containers.map(|kept| kept.content.clone()).filter(|content| !content.is_empty()));
+        used.extend(entry.record.iter().flat_map(|record| record.contents()).cloned());
     }
     used
 }

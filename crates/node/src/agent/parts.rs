@@ -117,6 +117,8 @@ pub trait Identities: Send + Sync {
 pub trait PodNetwork: Send + Sync {
     /// Connects a pod; asked again for the same id, answers the same.
     fn add<'a>(&'a self, pod: &'a Attachment) -> Answer<'a, Vec<IpAddr>>;
+    /// Lets pods ask these name servers of the machine, which one is about to be told of.
+    fn let_ask<'a>(&'a self, servers: &'a [IpAddr]) -> Answer<'a, ()>;
     /// Disconnects it; also one whose namespace is gone.
     fn remove<'a>(&'a self, id: &'a str) -> Answer<'a, ()>;
     /// Disconnects all that are not among these ids.

@@ -111,6 +111,10 @@ impl PodNetwork for Cni {
         Box::pin(async move { told(Self::add(self, pod).await) })
     }
 
+    fn let_ask<'a>(&'a self, servers: &'a [IpAddr]) -> Answer<'a, ()> {
+        Box::pin(async move { told(Self::let_ask(self, servers).await) })
+    }
+
     fn remove<'a>(&'a self, id: &'a str) -> Answer<'a, ()> {
         Box::pin(async move { told(Self::remove(self, id).await) })
     }

@@ -1,6 +1,6 @@
 //! What the agent writes down about a pod before it acts, so that the next agent can go on from there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,12 @@ pub(super) struct Record {
     pub(super) initialized: bool,
     /// Containers that were asked for, by name.
     pub(super) containers: BTreeMap<String, Kept>,
+    /// Claims were given to its user or group: that is done once.
+    #[serde(default)]
+    pub(super) given: bool,
+    /// The contents of images that are its volumes, by which they are kept on this machine.
+    #[serde(default)]
+    pub(super) images: BTreeSet<String>,
     /// Since when all of it is being ended.
     pub(super) stopping: Option<Timestamp>,
     /// Nothing of it is left but its logs.
@@ -177,6 +183,12 @@ impl Record {
         }
         let Kept { last, crashes, .. } = std::mem::take(kept);
         *kept = Kept { attempt, last, crashes, end: None, stopping: None, ..of };
+    }
+
+    /// The images that it needs, by their content.
+    pub(super) fn contents(&self) -> impl Iterator<Item = &String> {
+        let containers = self.containers.values().map(|kept| &kept.content).filter(|content| !content.is_empty());
+        containers.chain(&self.images)
     }
 
     /// A new sandbox takes the place of one that is lost: init containers run again.

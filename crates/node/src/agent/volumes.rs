@@ -125,6 +125,8 @@ pub(super) struct Preparing<'a> {
     pub(super) spec: &'a PodSpec,
     /// The pod's own user, if it has one.
     pub(super) user: Option<u32>,
+    /// Whether its claims were given to that user, or to its group, already: what others change in them afterwards is theirs.
+    pub(super) given: bool,
     /// Images that are held for volumes.
     pub(super) images: &'a BTreeMap<String, Held>,
     pub(super) now: Timestamp,
@@ -142,7 +144,7 @@ impl Preparing<'_> {
         Ok(all)
     }
 
-    /// Brings up to date what comes from the API, of a pod whose volumes an earlier agent has made.
+    /// Brings up to date what comes from the API; all else stays as it was made. Tells when to do so again.
     pub(super) async fn renew(&self) -> Result<Option<Timestamp>, VolumeError> {
         let mut next = None;
         for volume in self.spec.volumes.iter().flatten() {
@@ -178,8 +180,10 @@ impl Preparing<'_> {
         }
         if let Some(claim) = claim::name(volume, &self.facts) {
             let prepared = claim::prepare(self.client, self.namespace(), &claim.0, claim.1).await?;
-            if !prepared.read_only {
-                self.owner().give_all(&prepared.path)?;
+            if !prepared.read_only && !self.given {
+                let (owner, path) = (self.owner(), prepared.path.clone());
+                let walk = tokio::task::spawn_blocking(move || owner.give_all(&path)).await;
+                walk.map_err(|error| VolumeError::io(&prepared.path)(error.into()))??;
             }
             return Ok((prepared, None));
         }

@@ -84,7 +84,7 @@ impl Bench {
                 files: vec![("/proc/self/exe".into(), "/usr/bin/orlop".into())],
                 users: 900_000..900_010,
             },
-            resolv_conf: "/etc/resolv.conf".into(),
+            resolv_conf: self.root().join("resolv.conf"),
             reserved_memory: 0,
             addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             api_server: None,

@@ -41,6 +41,10 @@ pub(crate) struct Inside {
     pub(crate) answers: Mutex<BTreeMap<String, i32>>,
     /// What was started, by container.
     pub(crate) started: Mutex<BTreeMap<String, Container>>,
+    /// Name servers that pods may ask.
+    pub(crate) name_servers: Mutex<Vec<IpAddr>>,
+    /// Which images were to be kept, each time that others were removed.
+    pub(crate) kept: Mutex<Vec<BTreeSet<String>>>,
 }
 
 pub(crate) struct Shim {
@@ -61,6 +65,8 @@ impl Machine {
             connected: Mutex::default(),
             answers: Mutex::default(),
             started: Mutex::default(),
+            name_servers: Mutex::default(),
+            kept: Mutex::default(),
         }))
     }
 
@@ -226,11 +232,12 @@ impl ImageStore for Machine {
             let config = Config { cmd: vec!["/run".to_owned()], ..Config::default() };
             let account = Arc::new(|_: &str| Ok(Account::default()));
             let root = PathBuf::from("/nonexistent");
-            Ok(Held { id: "sha256:c".to_owned(), digest: "sha256:m".to_owned(), root, config, account })
+            Ok(Held { id: format!("sha256:of-{repository}"), digest: "sha256:m".to_owned(), root, config, account })
         })
     }
 
-    fn collect<'a>(&'a self, _keep: &'a BTreeSet<String>, _bytes: u64) -> Answer<'a, Vec<String>> {
+    fn collect<'a>(&'a self, keep: &'a BTreeSet<String>, _bytes: u64) -> Answer<'a, Vec<String>> {
+        self.0.kept.lock().unwrap().push(keep.clone());
         Box::pin(async { Ok(Vec::new()) })
     }
 }
@@ -251,6 +258,11 @@ impl PodNetwork for Machine {
             let address = "10.0.0.9".parse().map_err(|_| Failure("no address".to_owned()))?;
             Ok(vec![address])
         })
+    }
+
+    fn let_ask<'a>(&'a self, servers: &'a [IpAddr]) -> Answer<'a, ()> {
+        self.0.name_servers.lock().unwrap().extend(servers);
+        Box::pin(async { Ok(()) })
     }
 
     fn remove<'a>(&'a self, id: &'a str) -> Answer<'a, ()> {

@@ -12,6 +12,22 @@ use tokio::time::sleep;
 use crate::bench::{Bench, NODE, condition, is_ready, phase, simple, status, waiting};
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_may_ask_the_name_servers_that_it_is_told_of() {
+    let bench = Bench::new().await;
+    for (name, server) in [("a", "192.0.2.53"), ("b", "2001:db8::53")] {
+        std::fs::write(bench.root().join("resolv.conf"), format!("nameserver {server}\nnameserver 127.0.0.53\n"))
+            .unwrap();
+        bench.create(name, simple()).await;
+        bench.until(name, is_ready).await;
+        let made = bench.machine.started("c");
+        let told = made.mounts.iter().find(|mount| mount.target == "/etc/resolv.conf").unwrap();
+        assert!(std::fs::read_to_string(&told.source).unwrap().contains(&format!("nameserver {server}\n")));
+    }
+    let expected: Vec<std::net::IpAddr> = ["192.0.2.53", "2001:db8::53"].map(|one| one.parse().unwrap()).into();
+    assert_eq!(*bench.machine.0.name_servers.lock().unwrap(), expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_starts_quickly_is_told_of_once() {
     let bench = Bench::new().await;
     let made = bench.create("a", simple()).await;

@@ -1,6 +1,7 @@
 //! Volumes and variables from the API.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret};
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::world;
 use tokio::time::sleep;
 
-use crate::bench::{Bench, is_ready, waiting};
+use crate::bench::{Bench, is_ready, status, waiting};
 
 async fn make<T>(api: Api<T>, object: Value)
 where
@@ -117,9 +118,8 @@ async fn a_pod_waits_for_what_is_missing() {
     bench.until("b", |pod| waiting(pod, "c") == "CreateContainerConfigError").await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_claim_is_the_path_of_its_volume() {
-    let bench = Bench::new().await;
+/// A folder, a volume that is that folder, and a claim that names the volume and is not bound to it.
+async fn claim(bench: &Bench) -> (PathBuf, Api<PersistentVolume>, Api<PersistentVolumeClaim>) {
     let disk = bench.root().join("disk");
     std::fs::create_dir(&disk).unwrap();
     let volumes: Api<PersistentVolume> = Api::all(bench.client.clone());
@@ -137,6 +137,79 @@ async fn a_claim_is_the_path_of_its_volume() {
         "accessModes": ["ReadWriteOnce"], "volumeName": "v", "resources": { "requests": capacity } } }),
     )
     .await;
+    (disk, volumes, claims)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_given_to_its_pod_once() {
+    let mut bench = Bench::new().await;
+    let (disk, volumes, claims) = claim(&bench).await;
+    let uid = claims.get("c").await.unwrap().metadata.uid.unwrap();
+    let owned = json!({ "spec": { "claimRef": { "namespace": "default", "name": "c", "uid": uid } } });
+    volumes.patch("v", &PatchParams::default(), &Patch::Merge(&owned)).await.unwrap();
+    let bound = json!({ "status": { "phase": "Bound" } });
+    claims.patch_status("c", &PatchParams::default(), &Patch::Merge(&bound)).await.unwrap();
+    let maps: Api<ConfigMap> = Api::default_namespaced(bench.client.clone());
+    make(maps.clone(), json!({ "metadata": { "name": "m" }, "data": { "key": "one" } })).await;
+    std::fs::write(disk.join("before"), "").unwrap();
+    let mounts = json!([{ "name": "v", "mountPath": "/v" }, { "name": "map", "mountPath": "/map" }]);
+    let spec = json!({
+        "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }, { "name": "map", "configMap": { "name": "m" } }],
+        "containers": [{ "name": "c", "image": "image:1", "volumeMounts": mounts }],
+        "securityContext": { "fsGroup": 77 },
+    });
+    bench.create("a", spec).await;
+    bench.until("a", is_ready).await;
+    let group = |name: &str| std::fs::metadata(disk.join(name)).unwrap().gid();
+    assert_eq!(group("before"), 77);
+    // What comes later is as its maker left it, whatever of the pod is brought up to date.
+    std::fs::write(disk.join("after"), "").unwrap();
+    let own = std::fs::metadata(bench.root()).unwrap().gid();
+    std::os::unix::fs::chown(disk.join("after"), None, Some(own)).unwrap();
+    let source = bench.machine.started("c").mounts.iter().find(|one| one.target == "/map").unwrap().source.clone();
+    let new = json!({ "data": { "key": "two" } });
+    maps.patch("m", &PatchParams::default(), &Patch::Merge(&new)).await.unwrap();
+    let text = || std::fs::read_to_string(source.join("key")).unwrap();
+    world::until("the new text", async || (text() == "two").then_some(())).await;
+    assert_eq!(group("after"), own, "a refresh is no reason to walk");
+    bench.kill();
+    bench.start();
+    bench.machine.exit("c", 1);
+    bench.until("a", |pod| is_ready(pod) && status(pod, "c").is_some_and(|one| one.restart_count == 1)).await;
+    assert_eq!(group("after"), own, "nor is a restart of agent and container");
+}
+
+#[tokio::test(start_paused = true)]
+async fn images_that_are_volumes_are_kept_by_the_next_agent() {
+    let mut bench = Bench::new().await;
+    // A disk of its own that is nearly full.
+    bench.kill();
+    let mount =
+        std::process::Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(bench.root()).status();
+    assert!(mount.unwrap().success());
+    bench.start();
+    let spec = json!({
+        "volumes": [{ "name": "v", "image": { "reference": "example.com/data:1" } }],
+        "containers": [{ "name": "c", "image": "example.com/image:1", "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }],
+    });
+    bench.create("a", spec).await;
+    bench.until("a", is_ready).await;
+    std::fs::write(bench.root().join("filler"), vec![0; 3_700_000]).unwrap();
+    bench.kill();
+    bench.start();
+    let kept = world::until("a collection", async || bench.machine.0.kept.lock().unwrap().pop()).await;
+    let expected = ["sha256:of-data", "sha256:of-image"].map(str::to_owned);
+    assert_eq!(kept, expected.into());
+    bench.pods().delete("a", &kube::api::DeleteParams::default()).await.unwrap();
+    bench.gone("a").await;
+    world::until("the next one", async || bench.machine.0.kept.lock().unwrap().pop().filter(|kept| kept.is_empty()))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_the_path_of_its_volume() {
+    let bench = Bench::new().await;
+    let (disk, volumes, claims) = claim(&bench).await;
     let spec = json!({
         "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }],
         "containers": [{ "name": "c", "image": "image:1", "volumeMounts": [{ "name": "v", "mountPath": "/v" }] }],

@@ -258,7 +258,12 @@ impl Found {
             why: format!("pods and guests reach every service of this machine and a cloud's metadata: {why}"),
             remedy: "use a kernel with nft_ct and nft_reject, or let a firewall in front of it do that".to_owned(),
         });
-        self.lacks_ipv6.then(ipv6).into_iter().chain(open).collect()
+        let forgeable = self.network.forgeable().map(|why| Less {
+            what: "no guard".to_owned(),
+            why: format!("containers can send in the name of other pods: {why}"),
+            remedy: "use a kernel with nf_tables for bridges (CONFIG_NF_TABLES_BRIDGE)".to_owned(),
+        });
+        self.lacks_ipv6.then(ipv6).into_iter().chain(open).chain(forgeable).collect()
     }
 
     /// What `orlop status` tells of the machine.

@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ("what_is_missing_is_told_at_once", what_is_missing_is_told_at_once),
     ("a_machine_without_ipv6_works", a_machine_without_ipv6_works),
     ("a_machine_that_cannot_keep_pods_out_says_so", a_machine_that_cannot_keep_pods_out_says_so),
+    ("a_machine_that_cannot_tell_forged_frames_says_so", a_machine_that_cannot_tell_forged_frames_says_so),
     ("nothing_is_written_to_sys", nothing_is_written_to_sys),
     ("a_machine_that_runs_out_of_disk_says_so", a_machine_that_runs_out_of_disk_says_so),
     ("a_user_of_the_machine_runs_vms_and_does_not_own_it", a_user_of_the_machine_runs_vms_and_does_not_own_it),
@@ -140,12 +141,26 @@ fn a_machine_without_ipv6_works() -> Result<()> {
     Ok(())
 }
 
-fn a_machine_that_cannot_keep_pods_out_says_so() -> Result<()> {
-    let refuse = "[[ $words != *'\"reject\"'* ]] || { echo 'Error: Could not process rule: No such file or directory' >&2; exit 1; }";
+/// What `orlop up` says on a machine whose kernel knows no rules with these words in them.
+fn without_rules(words: &str) -> Result<String> {
+    let refuse = format!(
+        "[[ $words != *'{words}'* ]] || {{ echo 'Error: Could not process rule: No such file or directory' >&2; exit 1; }}"
+    );
     let nft = format!("words=$(cat); {refuse}\nPATH=${{PATH#*:}} exec nft \"$@\" <<< \"$words\"");
     let nft = StandIn::new("nft", &nft)?;
     let output = alone(&format!("export PATH={}:$PATH; ip link set lo up", nft.folder.path().display()))?;
     ensure!(output.contains("orlop is up"), "{output}");
+    Ok(output)
+}
+
+fn a_machine_that_cannot_tell_forged_frames_says_so() -> Result<()> {
+    let output = without_rules("table bridge")?;
+    ensure!(output.contains("no guard: containers can send in the name of other pods"), "{output}");
+    Ok(())
+}
+
+fn a_machine_that_cannot_keep_pods_out_says_so() -> Result<()> {
+    let output = without_rules("\"reject\"")?;
     ensure!(output.contains("no firewall: pods and guests reach every service of this machine"), "{output}");
     Ok(())
 }

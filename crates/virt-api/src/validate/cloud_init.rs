@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::LocalObjectReference;
 
+use super::volumes;
 use crate::denial::Problems;
 
 /// More belongs into a secret: every watcher gets the whole spec with every change.
@@ -90,6 +91,9 @@ impl Document<'_> {
         if length > MOST {
             let message = format!("has {length} bytes, the limit is {MOST}; put it into a secret and name that in");
             problems.invalid(format!("{field}.{name}"), format!("{message} {reference_name}"));
+        }
+        if let Some(reference) = reference {
+            volumes::check_name(&reference.name, format!("{field}.{reference_name}.name"), problems);
         }
         let forms = [plain.is_some(), encoded.is_some(), reference.is_some()];
         let set = forms.iter().filter(|set| **set).count();

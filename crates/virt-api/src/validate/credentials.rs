@@ -1,8 +1,9 @@
 //! Keys and passwords for the guest: one source and one way each.
 
-use api::access::{AccessCredential, SSHPublicKeyAccessCredential};
+use api::access::{AccessCredential, AccessCredentialSecretSource, SSHPublicKeyAccessCredential};
 use api::vmi::VirtualMachineInstanceSpec;
 
+use super::volumes;
 use crate::denial::Problems;
 
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
@@ -13,9 +14,8 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
                 check_key(spec, key, &format!("{field}.sshPublicKey"), problems);
             }
             AccessCredential { ssh_public_key: None, user_password: Some(password) } => {
-                if password.source.secret.is_none() {
-                    problems.required(format!("{field}.userPassword.source.secret"), "name the secret");
-                }
+                let source = password.source.secret.as_ref();
+                check_secret(source, &format!("{field}.userPassword.source.secret"), problems);
                 if password.propagation_method.qemu_guest_agent.is_none() {
                     let field = format!("{field}.userPassword.propagationMethod");
                     problems.required(field, "set qemuGuestAgent, the only way there is");
@@ -26,15 +26,20 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
     }
 }
 
+fn check_secret(source: Option<&AccessCredentialSecretSource>, field: &str, problems: &mut Problems) {
+    match source {
+        Some(secret) => volumes::check_name(&secret.secret_name, format!("{field}.secretName"), problems),
+        None => problems.required(field, "name the secret"),
+    }
+}
+
 fn check_key(
     spec: &VirtualMachineInstanceSpec,
     key: &SSHPublicKeyAccessCredential,
     field: &str,
     problems: &mut Problems,
 ) {
-    if key.source.secret.is_none() {
-        problems.required(format!("{field}.source.secret"), "name the secret");
-    }
+    check_secret(key.source.secret.as_ref(), &format!("{field}.source.secret"), problems);
     let method = &key.propagation_method;
     let field = format!("{field}.propagationMethod");
     let ways = [method.no_cloud.is_some(), method.config_drive.is_some(), method.qemu_guest_agent.is_some()];

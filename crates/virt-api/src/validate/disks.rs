@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::devices::{Disk, DiskBus, DiskErrorPolicy, DriverCache, DriverIO, TrayState};
 use api::vmi::VirtualMachineInstanceSpec;
 use api::volumes::Volume;
+use virt_rules::names::is_dns_label;
 
 use super::architecture::bus;
 use super::{is_on, is_pci_address, word};
 use crate::denial::Problems;
-use crate::names::is_dns_label;
 
 const DISKS: &str = "spec.domain.devices.disks";
 const BLOCK_SIZES: std::ops::RangeInclusive<u32> = 512..=2 * 1024 * 1024;

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use api::vmi::{DnsPolicy, VirtualMachineInstanceSpec};
+use virt_rules::names::{is_dns_label, is_dns_subdomain};
 
 use super::word;
 use crate::denial::Problems;
-use crate::names::{is_dns_label, is_dns_subdomain};
 
 /// What the resolver in a pod takes.
 const MOST_SERVERS: usize = 3;

@@ -6,10 +6,10 @@ use std::net::Ipv4Addr;
 use api::networks::{DHCPOptions, Interface, InterfaceState, Network, PortRange};
 use api::vmi::VirtualMachineInstanceSpec;
 use virt_rules::config::{ClusterConfig, Gate};
+use virt_rules::names::is_port_name;
 
 use super::{is_pci_address, word};
 use crate::denial::Problems;
-use crate::names::is_port_name;
 
 const MODELS: [&str; 7] = ["virtio", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139"];
 /// The bridge in the pod has it, and every guest behind a masquerade would.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use api::vmi::{EvictionStrategy, VirtualMachineInstanceSpec};
 use k8s_openapi::api::core::v1::Toleration;
+use virt_rules::names::is_dns_subdomain;
 
 use super::selectors::{self, check_key, check_value};
 use super::word;
 use crate::denial::Problems;
-use crate::names::is_dns_subdomain;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 

@@ -2,9 +2,9 @@
 
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use virt_rules::names::{is_label_value, is_qualified};
 
 use crate::denial::Problems;
-use crate::names::{is_label_value, is_qualified};
 
 pub(super) fn check_affinity(affinity: &Affinity, problems: &mut Problems) {
     if let Some(node) = &affinity.node_affinity {

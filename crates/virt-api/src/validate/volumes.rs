@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::quantity::Amount;
 use api::vmi::VirtualMachineInstanceSpec;
 use api::volumes::{HostDisk, HostDiskType, PullPolicy, Volume};
+use virt_rules::names::{is_dns_label, is_dns_subdomain};
 
 use super::{cloud_init, firmware, word};
 use crate::denial::Problems;
-use crate::names::is_dns_label;
 
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
@@ -100,8 +100,11 @@ fn check_references(volume: &Volume, field: &str, problems: &mut Problems) {
             volume.service_account.as_ref().map(|account| account.service_account_name.as_deref()),
         ),
     ] {
-        if reference.is_some_and(|reference| reference.unwrap_or_default().is_empty()) {
-            problems.required(format!("{field}.{name}"), "is empty; name the object");
+        let Some(reference) = reference else { continue };
+        match reference.unwrap_or_default() {
+            "" => problems.required(format!("{field}.{name}"), "is empty; name the object"),
+            _ if name == "containerDisk.image" => {}
+            reference => check_name(reference, format!("{field}.{name}"), problems),
         }
     }
     if let Some(disk) = &volume.container_disk {
@@ -117,10 +120,23 @@ fn check_references(volume: &Volume, field: &str, problems: &mut Problems) {
     if volume.empty_disk.as_ref().is_some_and(|disk| disk.capacity.amount() <= Amount::default()) {
         problems.invalid(format!("{field}.emptyDisk.capacity"), "must be more than nothing; use one such as 2Gi");
     }
-    if let Some(sysprep) = &volume.sysprep
-        && sysprep.config_map.is_some() == sysprep.secret.is_some()
-    {
-        problems.invalid(format!("{field}.sysprep"), "must name exactly one of configMap and secret");
+    if let Some(sysprep) = &volume.sysprep {
+        if sysprep.config_map.is_some() == sysprep.secret.is_some() {
+            problems.invalid(format!("{field}.sysprep"), "must name exactly one of configMap and secret");
+        }
+        for (name, reference) in [("configMap", &sysprep.config_map), ("secret", &sysprep.secret)] {
+            if let Some(reference) = reference {
+                check_name(&reference.name, format!("{field}.sysprep.{name}.name"), problems);
+            }
+        }
+    }
+}
+
+/// The name of another object. It becomes a part of the launcher's arguments: no other text can be a name, anyway.
+pub(super) fn check_name(name: &str, field: String, problems: &mut Problems) {
+    if !is_dns_subdomain(name) {
+        let message = "is no object's name: those are letters, digits, - and . in lower case, at most 253";
+        problems.invalid(field, format!("{name:?} {message}"));
     }
 }
 

@@ -91,6 +91,34 @@ fn cloud_init_data_is_small_and_from_one_place() {
 }
 
 #[test]
+fn what_is_no_name_names_no_object() {
+    let bad = "x,y=/etc";
+    let cloud = |data: Value| volume(&json!({ "cloudInitNoCloud": data }));
+    let claim = json!({ "claimName": bad });
+    let credential = json!({ "userPassword": {
+        "source": { "secret": { "secretName": bad } }, "propagationMethod": { "qemuGuestAgent": {} } } });
+    refuses(
+        &Cluster::new(),
+        &vmi(),
+        &[
+            (volume(&json!({ "secret": { "secretName": bad } })), &["spec.volumes[0].secret.secretName"]),
+            (volume(&json!({ "secret": { "secretName": "a.b-c" } })), &[]),
+            (volume(&json!({ "configMap": { "name": bad } })), &["spec.volumes[0].configMap.name"]),
+            (volume(&json!({ "persistentVolumeClaim": claim })), &["spec.volumes[0].persistentVolumeClaim.claimName"]),
+            (cloud(json!({ "secretRef": { "name": bad } })), &["spec.volumes[0].cloudInitNoCloud.secretRef.name"]),
+            (
+                cloud(json!({ "networkDataSecretRef": { "name": bad } })),
+                &["spec.volumes[0].cloudInitNoCloud.networkDataSecretRef.name"],
+            ),
+            (
+                json!({ "spec": { "accessCredentials": [credential] } }),
+                &["spec.accessCredentials[0].userPassword.source.secret.secretName"],
+            ),
+        ],
+    );
+}
+
+#[test]
 fn volumes_without_one_good_source_are_refused() {
     refuses(
         &Cluster::new().with_gates(&["HostDisk"]),

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, LocalObjectReference,
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume,
 };
+use virt_rules::names::{is_dns_label, is_dns_subdomain};
 
 use super::mounts::{Access, Mounts};
 use super::{Input, RenderError, arguments, memory};
@@ -41,10 +42,22 @@ pub(super) fn guest_volumes(input: &Input<'_>, mounts: &mut Mounts) -> Result<()
             let problem = format!("{:?} is there twice; names are unique", volume.name);
             return Err(RenderError::invalid(format!("{path}.name"), problem));
         }
+        if !is_dns_label(&volume.name) {
+            let problem = format!("{:?} is no name of a volume; use letters, digits and - in lower case", volume.name);
+            return Err(RenderError::invalid(format!("{path}.name"), problem));
+        }
         guest_volume(input, &path, volume, source, mounts)?;
     }
-    access_credentials(input, mounts);
-    Ok(())
+    access_credentials(input, mounts)
+}
+
+/// The name of an object that the instance refers to. It goes into arguments of the launcher, where `,` and `=` are syntax;
+/// whoever made the instance may have been asked by nobody what it is.
+fn object<'a>(path: &str, name: &'a str) -> Result<&'a str, RenderError> {
+    if is_dns_subdomain(name) {
+        return Ok(name);
+    }
+    Err(RenderError::invalid(path, format!("{name:?} is no object's name; use letters, digits, - and . in lower case")))
 }
 
 fn guest_volume(
@@ -81,23 +94,24 @@ fn guest_volume(
             for (secret, suffix) in [(user, "udata"), (network, "ndata")] {
                 if let Some(secret) = secret {
                     let folder = format!("{}/secret/{name}-{suffix}", input.launcher.directories.private);
-                    secret_mount(mounts, &format!("{name}-{suffix}"), secret, None, &folder);
+                    secret_mount(mounts, &format!("{name}-{suffix}"), object(path, secret)?, None, &folder);
                 }
             }
         }
         Source::ConfigMap { name: map, optional } => {
             let folder = format!("{}/config-map/{name}", input.launcher.directories.private);
-            config_map_mount(mounts, name, map, optional, &folder);
+            config_map_mount(mounts, name, object(&format!("{path}.configMap.name"), map)?, optional, &folder);
         }
         Source::Secret { name: secret, optional } => {
             let folder = format!("{}/secret/{name}", input.launcher.directories.private);
-            secret_mount(mounts, name, secret, optional, &folder);
+            secret_mount(mounts, name, object(&format!("{path}.secret.secretName"), secret)?, optional, &folder);
         }
         Source::Sysprep { config_map, secret } => {
             let folder = format!("{}/sysprep/{name}", input.launcher.directories.private);
+            let object = |name| object(&format!("{path}.sysprep"), name);
             match (config_map, secret) {
-                (Some(map), _) => config_map_mount(mounts, name, map, None, &folder),
-                (None, Some(secret)) => secret_mount(mounts, name, secret, None, &folder),
+                (Some(map), _) => config_map_mount(mounts, name, object(map)?, None, &folder),
+                (None, Some(secret)) => secret_mount(mounts, name, object(secret)?, None, &folder),
                 (None, None) => {
                     let problem = "names neither a configMap nor a secret; set one";
                     return Err(RenderError::invalid(format!("{path}.sysprep"), problem));
@@ -126,6 +140,7 @@ impl ClaimMount<'_> {
     /// A block device appears as `/dev/NAME`, a filesystem below the launcher's private folder.
     fn mount(self, input: &Input<'_>, mounts: &mut Mounts) -> Result<(), RenderError> {
         let Self { path, volume, claim, read_only } = self;
+        let claim = object(&path, claim)?;
         let Some(known) = input.claims.get(claim) else {
             return Err(RenderError::ClaimMissing { path, claim: claim.to_owned() });
         };
@@ -147,18 +162,20 @@ impl ClaimMount<'_> {
 }
 
 /// Keys and passwords that the launcher puts into the guest; each secret once.
-fn access_credentials(input: &Input<'_>, mounts: &mut Mounts) {
-    for credential in input.vmi.spec.access_credentials.iter().flatten() {
+fn access_credentials(input: &Input<'_>, mounts: &mut Mounts) -> Result<(), RenderError> {
+    for (index, credential) in input.vmi.spec.access_credentials.iter().flatten().enumerate() {
         let key = credential.ssh_public_key.as_ref().and_then(|key| key.source.secret.as_ref());
         let password = credential.user_password.as_ref().and_then(|password| password.source.secret.as_ref());
         for secret in key.into_iter().chain(password) {
-            let name = format!("{}-access-cred", secret.secret_name);
+            let secret = object(&format!("spec.accessCredentials[{index}]"), &secret.secret_name)?;
+            let name = format!("{secret}-access-cred");
             if !mounts.volumes.iter().any(|volume| volume.name == name) {
                 let folder = format!("{}/secret/{name}", input.launcher.directories.private);
-                secret_mount(mounts, &name, &secret.secret_name, None, &folder);
+                secret_mount(mounts, &name, secret, None, &folder);
             }
         }
     }
+    Ok(())
 }
 
 fn secret_mount(mounts: &mut Mounts, name: &str, secret: &str, optional: Option<bool>, folder: &str) {

@@ -34,7 +34,11 @@ impl Worker<'_> {
                 Ok(Flow::On)
             }
             Action::PrepareVolumes => {
+                self.keep_images(entry)?;
                 let prepared = self.prepare_volumes(entry).await;
+                if prepared.is_ok() {
+                    self.note_given(entry)?;
+                }
                 let failed = prepared.map_err(|error| Failure::of(&error).0);
                 self.note(entry, Part::Volumes, "FailedMount", "MountVolume.SetUp failed", failed)
             }
@@ -191,7 +195,10 @@ impl Worker<'_> {
             identity,
             host_ports: host_ports(pod),
         };
-        Ok((network.add(&attachment).await?, attachment.identity))
+        let addresses = network.add(&attachment).await?;
+        // The machine may have another name server by now than when this process began.
+        network.let_ask(&dns::name_servers(&self.shared.settings.resolv_conf)).await?;
+        Ok((addresses, attachment.identity))
     }
 
     async fn stop(&self, entry: &mut Entry, container: &str, why: &str, whole: bool) -> Result<Flow, PodError> {
@@ -255,6 +262,7 @@ impl Worker<'_> {
         entry.troubles.clear();
         if let Some(record) = &mut entry.record {
             record.released = true;
+            record.images.clear();
             record.sandbox = false;
             record.user = None;
         }

@@ -1,11 +1,12 @@
 //! A pod's volumes, and the few files that it gets from its node.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Volume};
 
-use super::{Entry, Sources, Worker};
+use super::{Entry, PodError, Sources, Worker};
 use crate::agent::container::fields::Facts;
 use crate::agent::dns::{self, Resolver};
 use crate::agent::parts::Failure;
@@ -28,14 +29,39 @@ impl Worker<'_> {
     }
 
     pub(super) async fn prepare_volumes(&self, entry: &mut Entry) -> Result<(), VolumeError> {
-        let prepared = self.with_sources(entry, async |preparing| preparing.all().await).await?;
-        entry.volumes = prepared;
+        entry.volumes = self.with_sources(entry, async |preparing| preparing.all().await).await?;
         Ok(())
     }
 
-    /// The same of what comes from the API, of a pod that an earlier agent has started.
+    /// Writes down that its claims were given to it, which is done once.
+    pub(super) fn note_given(&self, entry: &mut Entry) -> Result<(), PodError> {
+        match &mut entry.record {
+            Some(record) if !record.given => record.given = true,
+            _ => return Ok(()),
+        }
+        self.write_down(entry)
+    }
+
+    /// Writes down which images its volumes are, so that the next agent does not remove them.
+    pub(super) fn keep_images(&self, entry: &mut Entry) -> Result<(), PodError> {
+        let volumes = self.pod.and_then(|pod| pod.spec.as_ref()).and_then(|spec| spec.volumes.as_ref());
+        let held = entry.fetches.all_held();
+        let of = |volume: &Volume| held.get(&view::volume_key(&volume.name)).map(|held| held.id.clone());
+        let images: BTreeSet<String> = volumes.into_iter().flatten().filter_map(of).collect();
+        match &mut entry.record {
+            Some(record) if record.images != images => record.images = images,
+            _ => return Ok(()),
+        }
+        self.write_down(entry)
+    }
+
+    /// Brings up to date what comes from the API, of a pod that this agent has started or an earlier one.
     async fn renew(&self, entry: &mut Entry) -> Result<(), VolumeError> {
-        entry.renewal = self.with_sources(entry, async |preparing| preparing.renew().await).await?;
+        let next = self.with_sources(entry, async |preparing| preparing.renew().await).await?;
+        match (&mut entry.volumes, next) {
+            (Some(volumes), Some(next)) => volumes.refresh = next,
+            (_, next) => entry.renewal = next,
+        }
         Ok(())
     }
 
@@ -53,6 +79,7 @@ impl Worker<'_> {
             facts: self.facts(pod, record),
             spec,
             user: record.user,
+            given: record.given,
             images: &entry.fetches.all_held(),
             now: self.now(),
         };
@@ -73,8 +100,7 @@ impl Worker<'_> {
             None if !runs(entry) => return None,
             _ => {}
         }
-        let renewed = if entry.volumes.is_some() { self.prepare_volumes(entry).await } else { self.renew(entry).await };
-        if let Err(error) = renewed {
+        if let Err(error) = self.renew(entry).await {
             tracing::warn!(error = Failure::of(&error).0, "volumes were not renewed");
             return Some(LATER);
         }

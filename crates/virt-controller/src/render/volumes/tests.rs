@@ -1,3 +1,5 @@
+use api::vmi::VirtualMachineInstance;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -106,5 +108,64 @@ fn names_and_sources_must_make_sense() {
     ] {
         let error = mounted(&Bench::default(), &volumes).unwrap_err();
         assert!(matches!(error, RenderError::Invalid { .. }), "{volumes} gave {error}");
+    }
+}
+
+/// All arguments that a launcher is given, split as the launcher splits them: at commas, then at the first equals sign.
+fn places(bench: &Bench, vmi: &VirtualMachineInstance) -> Result<Vec<(String, String)>, RenderError> {
+    let mut mounts = Mounts::default();
+    let input = bench.input(vmi);
+    guest_volumes(&input, &mut mounts)?;
+    let all = arguments::arguments(&input, &mounts);
+    let split = all.iter().zip(all.iter().skip(1)).filter(|(flag, _)| PLACES.contains(&flag.as_str()));
+    let split = split.flat_map(|(_, text)| text.split(','));
+    Ok(split.filter_map(|one| one.split_once('=')).map(|(name, path)| (name.to_owned(), path.to_owned())).collect())
+}
+
+const PLACES: [&str; 5] = ["--claim", "--secret", "--config-map", "--host-disk", "--container-disk"];
+
+/// An instance that names an object, in each of the ways that there are.
+fn naming(name: &str) -> Vec<VirtualMachineInstance> {
+    let of = |source: Value| vmi(json!({ "volumes": [source] }));
+    let secret = json!({ "source": { "secret": { "secretName": name } }, "propagationMethod": {} });
+    vec![
+        of(json!({ "name": "a", "secret": { "secretName": name } })),
+        of(json!({ "name": "a", "configMap": { "name": name } })),
+        of(json!({ "name": "a", "cloudInitNoCloud": { "secretRef": { "name": name } } })),
+        of(json!({ "name": "a", "cloudInitConfigDrive": { "networkDataSecretRef": { "name": name } } })),
+        of(json!({ "name": "a", "sysprep": { "configMap": { "name": name } } })),
+        of(json!({ "name": "a", "sysprep": { "secret": { "name": name } } })),
+        of(json!({ "name": "a", "persistentVolumeClaim": { "claimName": name } })),
+        of(json!({ "name": name, "hostDisk": { "path": "/disks/a.img", "type": "Disk" } })),
+        vmi(json!({ "accessCredentials": [{ "sshPublicKey": secret }] })),
+        vmi(json!({ "accessCredentials": [{ "userPassword": secret }] })),
+    ]
+}
+
+#[test]
+fn a_name_with_syntax_in_it_is_refused() {
+    for name in ["x=/etc,y", "x,y=/etc", "x=y", "x,y", "../x", "x/y"] {
+        let mut bench = Bench::default();
+        bench.claims.insert(name.to_owned(), crate::render::Claim { block: false });
+        for vmi in naming(name) {
+            let refused = places(&bench, &vmi);
+            assert!(matches!(refused, Err(RenderError::Invalid { .. })), "{name:?} gave {refused:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_argument_names_one_object_and_a_folder_of_the_launcher(name in "[a-z.,=/]{1,12}") {
+        let mut bench = Bench::default();
+        bench.claims.insert(name.clone(), crate::render::Claim { block: false });
+        for vmi in naming(&name) {
+            let Ok(places) = places(&bench, &vmi) else { continue };
+            prop_assert_eq!(places.len(), 1);
+            for (named, path) in places {
+                prop_assert_eq!(&named, &name);
+                prop_assert!(path.starts_with("/var/run/kubevirt-private/"), "{}", path);
+            }
+        }
     }
 }

@@ -1,18 +1,21 @@
 //! Names as DNS and Kubernetes want them.
 
 /// Letters, digits and `-` in lower case, at most 63; begins and ends with a letter or digit.
-pub(crate) fn is_dns_label(text: &str) -> bool {
+#[must_use]
+pub fn is_dns_label(text: &str) -> bool {
     let inside = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len()) && text.bytes().all(inside) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 /// Labels with dots between them, at most 253.
-pub(crate) fn is_dns_subdomain(text: &str) -> bool {
+#[must_use]
+pub fn is_dns_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_dns_label)
 }
 
 /// A label's key: a name, maybe behind a DNS prefix and `/`.
-pub(crate) fn is_qualified(text: &str) -> bool {
+#[must_use]
+pub fn is_qualified(text: &str) -> bool {
     let (prefix, name) = match text.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, text),
@@ -21,14 +24,16 @@ pub(crate) fn is_qualified(text: &str) -> bool {
 }
 
 /// A label's value: may be empty.
-pub(crate) fn is_label_value(text: &str) -> bool {
+#[must_use]
+pub fn is_label_value(text: &str) -> bool {
     let edge = |byte: Option<u8>| byte.is_none_or(|byte| byte.is_ascii_alphanumeric());
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     text.len() <= 63 && text.bytes().all(inside) && edge(text.bytes().next()) && edge(text.bytes().next_back())
 }
 
 /// A port's name: 1 to 15 letters, digits and `-`, with a letter, no `-` at the ends nor two in a row.
-pub(crate) fn is_port_name(text: &str) -> bool {
+#[must_use]
+pub fn is_port_name(text: &str) -> bool {
     text.len() <= 15 && is_dns_label(text) && text.bytes().any(|byte| byte.is_ascii_lowercase()) && !text.contains("--")
 }
 
