@@ -50,14 +50,18 @@ struct Served {
 
 impl Served {
     async fn start() -> Self {
+        Self::start_at(Timestamp::from_second(THEN).unwrap()).await
+    }
+
+    async fn start_at(now: Timestamp) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::open(folder.path(), Timestamp::from_second(THEN).unwrap()).unwrap();
+        let authority = Authority::open(folder.path(), now).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
         let tls = acceptor(&authority, &authority.server(&[], None).unwrap()).unwrap();
         let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
         let admin = authority.admin().unwrap();
-        Self { server, tls, roots, stop: watch::Sender::new(false), at: THEN, admin, is_admin: false }
+        Self { server, tls, roots, stop: watch::Sender::new(false), at: now.as_second(), admin, is_admin: false }
     }
 
     /// Has an administrator write something; what comes of it.
@@ -274,7 +278,8 @@ fn in_parts() -> (mpsc::Sender<Bytes>, Sent) {
 #[tokio::test(start_paused = true)]
 async fn a_stop_lets_requests_in_flight_end() {
     for protocol in ["http/1.1", "h2"] {
-        let served = Served { is_admin: true, ..Served::start().await };
+        // The server looks at certificates of clients by the machine's own clock.
+        let served = Served { is_admin: true, ..Served::start_at(Clock::system().now()).await };
         let (stream, serving) = served.connect(protocol).await;
         let mut client = Client::of(protocol, stream).await;
         let (sender, body) = in_parts();
