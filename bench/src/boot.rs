@@ -13,7 +13,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use serde_json::Value;
 use tokio::time::Instant;
+
+use crate::rounds;
 
 /// The first thing that the guest's own code says.
 pub const USERLAND: &str = "guest: userland";
@@ -64,10 +67,11 @@ pub fn percentile(times: &[Duration], percentile: usize) -> Duration {
     sorted.get(index).copied().unwrap_or_default()
 }
 
-/// How much longer one took than the other, to a thousandth.
+/// How much longer one took than the other, run by run.
 #[must_use]
-pub fn ratio(one: Duration, other: Duration) -> f64 {
-    (one.as_secs_f64() / other.as_secs_f64().max(f64::EPSILON) * 1000.0).round() / 1000.0
+pub fn ratio(one: &[Duration], other: &[Duration]) -> Value {
+    let pairs = one.iter().zip(other).map(|(one, other)| (one.as_secs_f64(), other.as_secs_f64()));
+    rounds::ratios(pairs).map_or(Value::Null, |ratios| ratios.json())
 }
 
 #[cfg(test)]
@@ -88,6 +92,6 @@ mod tests {
         assert_eq!(median(times.clone()), Duration::from_millis(30));
         assert_eq!(percentile(&times, 95), Duration::from_millis(40));
         assert_eq!(percentile(&[], 50), Duration::ZERO);
-        assert!((ratio(times[0], times[3]) - 2.0).abs() < f64::EPSILON);
+        assert_eq!(ratio(&times[..1], &times[3..])["median"], 2.0);
     }
 }

@@ -3,6 +3,8 @@
 
 use std::process::Command;
 
+use serde_json::Value;
+
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -21,7 +23,7 @@ fn the_scheduler_is_measured() {
 #[test]
 fn the_garbage_collector_is_measured() {
     let table = run(env!("CARGO_BIN_EXE_gc"), &["--owners", "1", "--store", "folder"]);
-    assert!(table.starts_with("101 objects in 1 trees\n"), "{table}");
+    assert!(table.starts_with("101 objects in 1 trees, debug build\n"), "{table}");
     for policy in ["background", "foreground"] {
         assert!(table.lines().any(|line| line.contains(policy) && line.contains("DELETE configmaps")), "{table}");
     }
@@ -40,6 +42,27 @@ fn the_cost_of_virtual_machines_is_measured() {
     }
 }
 
+/// The program that is built beside these, as `cargo test --workspace` does.
+fn orlop() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_BIN_EXE_apiserver")).with_file_name("orlop")
+}
+
+#[test]
+fn the_api_server_is_measured() {
+    let load = ["--objects", "40", "--requests", "40", "--clients", "2", "--events", "5", "--seconds", "1"];
+    let figures =
+        run(env!("CARGO_BIN_EXE_apiserver"), &[&["--embedded", orlop().to_str().unwrap()][..], &load].concat());
+    let figures: Vec<Value> = figures.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |name: &str| figures.iter().find(|figure| figure["figure"] == name).unwrap_or_else(|| panic!("no {name}"));
+    // What is measured was checked: the list of all is ten times the other, in bytes.
+    let size = |count: usize| of(&format!("list {count} instances, size"))["value"].as_f64().unwrap();
+    assert!((8.0..12.0).contains(&(size(40) / size(4))), "{} {}", size(40), size(4));
+    for name in ["start-up to ready", "create config map, 1 client", "watch fan-out to 100, delivered"] {
+        assert!(of(name)["value"].as_f64().unwrap() > 0.0, "{name}");
+    }
+    assert!(figures.iter().all(|figure| figure["profile"] == "debug"), "{figures:?}");
+}
+
 /// Of the program that is built beside this one, as `cargo test --workspace` does.
 #[test]
 fn the_start_of_virtual_machines_is_measured() {
@@ -47,5 +70,8 @@ fn the_start_of_virtual_machines_is_measured() {
     let figures = run(env!("CARGO_BIN_EXE_boot"), &arguments);
     for figure in ["orlop up to ready", "1 VMs at once, the last runs", "3 hollow VMs at once, the last runs"] {
         assert!(figures.contains(&format!("\"figure\":\"{figure}\"")), "{figures}");
+    }
+    for figure in figures.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        assert_eq!(figure["profile"], "debug", "{figure}");
     }
 }

@@ -62,16 +62,28 @@ impl ControlPlane {
         Err(last.context("not even tried")?)
     }
 
+    /// Starts both programs and waits for nothing: for those who measure how long it takes until the server is ready.
+    ///
+    /// # Errors
+    /// When a program is missing.
+    pub fn begin() -> Result<Self> {
+        Self::spawn(&[])
+    }
+
     fn try_start(arguments: &[&str]) -> Result<Self> {
+        let mut plane = Self::spawn(arguments)?;
+        plane.wait_until_ready().map_err(|error| error.context(plane.log_end("kube-apiserver")))?;
+        Ok(plane)
+    }
+
+    fn spawn(arguments: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("orlop-control-plane-").tempdir()?;
         let path = folder.path();
         let (client, peer_port, secure) = (ports::free(), ports::free(), ports::free());
         let store = start_etcd(path, client, peer_port)?;
         let server = start_server(path, client, secure, arguments)?;
         std::fs::write(path.join("kubeconfig"), kubeconfig(path, secure))?;
-        let mut plane = Self { folder, kubectl: peer("kubectl")?, server, store };
-        plane.wait_until_ready().map_err(|error| error.context(plane.log_end("kube-apiserver")))?;
-        Ok(plane)
+        Ok(Self { folder, kubectl: peer("kubectl")?, server, store })
     }
 
     #[expect(clippy::disallowed_methods, reason = "other programs work in real time")]

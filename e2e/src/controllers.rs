@@ -13,6 +13,7 @@ mod deployments;
 mod machines;
 mod namespaces;
 mod nodes;
+mod rest;
 mod rights;
 mod snapshot;
 

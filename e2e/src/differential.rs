@@ -6,8 +6,9 @@
 //! a seed ─> random ────────┘
 //! ```
 //!
-//! The reference is a real kube-apiserver. What is compared with it is our server, or, when `ORLOP_DIFFERENTIAL` is
-//! `self`, a second real one: then every difference is a fault of the scripts or of the normalization.
+//! The reference is a real kube-apiserver. What is compared with it is our server, or, as a control, a second real one: then
+//! every difference is a fault of the scripts or of the normalization. The control runs some scripts and seeds with every
+//! change, and all with `ORLOP_CONTROL=full`.
 //! `ORLOP_SCRIPTS` and `ORLOP_SEEDS` choose what is run; `ORLOP_ANSWERS` names a folder that gets all answers to read.
 
 pub mod compare;
@@ -20,7 +21,7 @@ pub mod script;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::control_plane::ControlPlane;
@@ -36,22 +37,45 @@ use crate::root;
 
 /// How many random sequences are run when nobody says otherwise.
 const SEEDS: usize = 30;
+/// What the control runs with every change: each part of the normalization has work in one of them.
+const CONTROL: [&str; 7] = ["crud", "delete", "generate-name", "list", "metadata", "patch", "watch"];
+const CONTROL_SEEDS: usize = 3;
 
-/// Runs every script of `e2e/differential` on both servers.
+/// What the reference is compared with.
+#[derive(Debug, Clone, Copy)]
+pub enum Subject<'a> {
+    /// Our server: this program.
+    Ours(&'a Path),
+    /// A second server of the reference's own.
+    Control,
+}
+
+impl Subject<'_> {
+    /// The deviations that hold between the two: none between a server and itself.
+    fn deviations(self) -> Result<Deviations> {
+        match self {
+            Self::Control => Ok(Deviations::default()),
+            Self::Ours(_) => Deviations::read(&folder().join("deviations.yaml")),
+        }
+    }
+}
+
+/// Runs the scripts of `e2e/differential` on both servers.
 ///
 /// # Errors
 /// With every difference that no deviation explains, and every deviation that explains nothing.
-pub async fn scripts(program: &Path) -> Result<()> {
-    let sides = Sides::start(program).await?;
-    let wanted = std::env::var("ORLOP_SCRIPTS").unwrap_or_default();
-    let deviations = sides.deviations()?;
+pub async fn scripts(subject: Subject<'_>) -> Result<()> {
+    let chosen = std::env::var("ORLOP_SCRIPTS").unwrap_or_default();
+    let names: Vec<&str> = match subject {
+        _ if !chosen.is_empty() => chosen.split(',').collect(),
+        Subject::Control if !is_full() => CONTROL.into(),
+        _ => Vec::new(),
+    };
+    let wanted = choose(Script::all(&folder())?, &names)?;
+    let sides = Sides::start(subject).await?;
+    let deviations = subject.deviations()?;
     let (mut summary, mut report) = (String::new(), String::new());
-    let mut count = 0;
-    for script in Script::all(&folder())? {
-        if !wanted.is_empty() && !wanted.split(',').any(|name| name == script.name) {
-            continue;
-        }
-        count += 1;
+    for script in wanted {
         let answers = match sides.run(&script).await {
             Ok(answers) => answers,
             Err(error) => {
@@ -70,35 +94,68 @@ pub async fn scripts(program: &Path) -> Result<()> {
             report_step(&mut report, &script.name, step, &found)?;
         }
     }
-    ensure!(count > 0, "there is no script {wanted:?}");
-    if wanted.is_empty() && !sides.same() {
-        for unused in deviations.unused(|script| !script.starts_with("random")) {
-            writeln!(report, "deviations.yaml: no longer needed: {unused}")?;
-        }
+    if names.is_empty() {
+        report_unused(&mut report, &deviations, |script| !is_random(script))?;
     }
     ensure!(report.is_empty(), "the servers differ\n{report}\n{summary}");
     Ok(())
 }
 
+/// The scripts of these names, or all where none is named.
+fn choose(mut scripts: Vec<Script>, names: &[&str]) -> Result<Vec<Script>> {
+    for name in names {
+        ensure!(scripts.iter().any(|script| script.name == *name), "there is no script {name:?}");
+    }
+    scripts.retain(|script| names.is_empty() || names.contains(&script.name.as_str()));
+    Ok(scripts)
+}
+
 /// Runs random sequences on both servers.
 ///
 /// # Errors
-/// With the first differences of a seed, and the steps that lead there.
-pub async fn random_sequences(program: &Path) -> Result<()> {
-    let sides = Sides::start(program).await?;
-    let deviations = sides.deviations()?;
-    random::prepare(&sides).await?;
-    let seeds: Vec<u64> = match std::env::var("ORLOP_SEEDS") {
-        Ok(seeds) => seeds.split(',').map(str::parse).collect::<Result<_, _>>().context("ORLOP_SEEDS")?,
-        Err(_) => testkit::soak::seeds("ORLOP_SEED", SEEDS).map(|seed| seed + 1).collect(),
+/// With the first differences of a seed, and the steps that lead there; and with every deviation of random sequences that
+/// explains nothing.
+pub async fn random_sequences(subject: Subject<'_>) -> Result<()> {
+    let chosen = std::env::var("ORLOP_SEEDS").ok();
+    let usual = match subject {
+        Subject::Control if !is_full() => CONTROL_SEEDS,
+        _ => SEEDS,
     };
+    let seeds: Vec<u64> = match &chosen {
+        Some(seeds) => seeds.split(',').map(str::parse).collect::<Result<_, _>>().context("ORLOP_SEEDS")?,
+        None => testkit::soak::seeds("ORLOP_SEED", usual).map(|seed| seed + 1).collect(),
+    };
+    let sides = Sides::start(subject).await?;
+    let deviations = subject.deviations()?;
+    random::prepare(&sides).await?;
     let mut report = String::new();
-    for seed in seeds {
-        if let Some(found) = random::judge(&sides, seed, &deviations).await? {
+    for seed in &seeds {
+        if let Some(found) = random::judge(&sides, *seed, &deviations).await? {
             report.push_str(&found);
         }
     }
+    // Fewer sequences than usual may not meet them all.
+    if seeds.len() >= SEEDS {
+        report_unused(&mut report, &deviations, is_random)?;
+    }
     ensure!(report.is_empty(), "the servers differ\n{report}");
+    Ok(())
+}
+
+/// Whether the control runs everything.
+fn is_full() -> bool {
+    std::env::var("ORLOP_CONTROL").is_ok_and(|extent| extent == "full")
+}
+
+/// Whether a pattern of a deviation is about random sequences alone.
+fn is_random(script: &str) -> bool {
+    script.starts_with("random")
+}
+
+fn report_unused(report: &mut String, deviations: &Deviations, wanted: impl Fn(&str) -> bool) -> Result<()> {
+    for unused in deviations.unused(wanted) {
+        writeln!(report, "deviations.yaml: no longer needed: {unused}")?;
+    }
     Ok(())
 }
 
@@ -134,11 +191,10 @@ impl Sides {
     ///
     /// # Errors
     /// When one does not come up.
-    pub async fn start(program: &Path) -> Result<Self> {
-        let ours = match std::env::var("ORLOP_DIFFERENTIAL").as_deref() {
-            Ok("self") => Side::Real(ControlPlane::start_plain()?),
-            Ok(other) => bail!("ORLOP_DIFFERENTIAL is {other:?}; it may be \"self\""),
-            Err(_) => Side::Embedded(Embedded::start(program).await?),
+    pub async fn start(subject: Subject<'_>) -> Result<Self> {
+        let ours = match subject {
+            Subject::Control => Side::Real(ControlPlane::start_plain()?),
+            Subject::Ours(program) => Side::Embedded(Embedded::start(program).await?),
         };
         Ok(Self { ours, theirs: Side::Real(ControlPlane::start_plain()?) })
     }
@@ -152,18 +208,6 @@ impl Sides {
         let theirs = Runner::new(self.theirs.server()?);
         let (ours, theirs) = tokio::join!(ours.run(script), theirs.run(script));
         Ok(Answers { ours: ours.context("ours")?, theirs: theirs.context("theirs")? })
-    }
-
-    /// The deviations that hold between the two: none between a server and itself.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
-    pub fn deviations(&self) -> Result<Deviations> {
-        if self.same() { Ok(Deviations::default()) } else { Deviations::read(&folder().join("deviations.yaml")) }
-    }
-
-    fn same(&self) -> bool {
-        matches!((&self.ours, &self.theirs), (Side::Real(_), Side::Real(_)))
     }
 }
 
@@ -201,7 +245,7 @@ impl Answers {
                 let ours = format!("the script expects {expected}");
                 here.push(Difference { path: "/status".into(), ours, theirs: theirs[index].to_string() });
             }
-            here.retain(|difference| !known.explains(&script.name, &step.name, &difference.path));
+            here.retain(|difference| !known.explains(&script.name, &step.name, difference));
             if !here.is_empty() {
                 found.push((step, here));
             }
@@ -216,4 +260,18 @@ fn report_step(report: &mut String, script: &str, step: &Step, found: &[Differen
         writeln!(report, "    {path}\n        ours:   {ours}\n        theirs: {theirs}")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_named_is_run_and_a_name_that_is_none_is_told() {
+        let scripts = || Script::all(&folder()).unwrap();
+        let names = |scripts: Vec<Script>| scripts.into_iter().map(|script| script.name).collect::<Vec<_>>();
+        assert_eq!(names(choose(scripts(), &CONTROL).unwrap()), CONTROL);
+        assert_eq!(choose(scripts(), &[]).unwrap().len(), scripts().len());
+        assert!(choose(scripts(), &["crud", "crude"]).unwrap_err().to_string().contains("crude"));
+    }
 }

@@ -40,10 +40,7 @@ impl Embedded {
     /// # Errors
     /// When it ends or never gets ready; then with its log.
     pub async fn start_with(program: &Path, more: &[&str]) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("orlop-apiserver-").tempdir()?;
-        let mut command = background(program, folder.path(), "apiserver")?;
-        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path()).args(more);
-        let mut process = Ended(command.spawn().with_context(|| format!("start {}", program.display()))?);
+        let Self { mut process, folder } = Self::begin(program, more)?;
         let kubeconfig = folder.path().join("kubeconfig");
         let wait = async {
             while !kubeconfig.exists() {
@@ -56,6 +53,18 @@ impl Embedded {
         };
         let waited = tokio::time::timeout(NEVER, wait).await.context("orlop apiserver does not get ready");
         waited.and_then(|result| result).with_context(|| log(folder.path()))?;
+        Ok(Self { process, folder })
+    }
+
+    /// Starts it and waits for nothing: for those who measure how long it takes until it is ready.
+    ///
+    /// # Errors
+    /// When the program is missing.
+    pub fn begin(program: &Path, more: &[&str]) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("orlop-apiserver-").tempdir()?;
+        let mut command = background(program, folder.path(), "apiserver")?;
+        command.args(["apiserver", "--listen", "127.0.0.1:0", "--data-dir"]).arg(folder.path()).args(more);
+        let process = Ended(command.spawn().with_context(|| format!("start {}", program.display()))?);
         Ok(Self { process, folder })
     }
 

@@ -12,6 +12,7 @@ pub mod embedded;
 pub mod guest;
 pub mod http;
 pub mod kubeconfig;
+pub mod recorded;
 pub mod registry;
 
 use std::path::{Path, PathBuf};

@@ -4,6 +4,7 @@
 
 mod documents;
 mod sizes;
+mod soak;
 mod sources;
 
 use std::path::Path;
@@ -29,7 +30,10 @@ pub(crate) fn run(root: &Path, record: bool) -> Result<()> {
     }
     let mut complaints = crds::stale(root)?;
     complaints.extend(documents::dangling(&prose, &paths));
+    complaints.extend(documents::unknown_tests(&prose, &rust));
     complaints.extend(sources::leftovers(&rust));
+    let script = std::fs::read_to_string(root.join(".ci/soak")).context("read .ci/soak")?;
+    complaints.extend(soak::left_out(&script, &rust));
     complaints.extend(sizes::too_long(root, &rust)?);
     if complaints.is_empty() {
         return Ok(());

@@ -9,6 +9,7 @@ use e2e::http::{Connection, Server};
 use futures_util::future::try_join_all;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::objects::{Kind, NAMESPACE, namespace};
@@ -17,6 +18,8 @@ const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 const MERGE: [(&str, &str); 1] = [("content-type", "application/merge-patch+json")];
 /// How often a list is repeated.
 const LISTS: usize = 7;
+/// How many bytes two lists of the same objects may differ by.
+const VERSION_DIGITS: usize = 4;
 
 /// How long each of many requests took.
 #[derive(Debug, Default)]
@@ -113,22 +116,28 @@ impl Load {
         Ok(Timings::new(times, busy))
     }
 
-    /// The bytes are counted, not understood.
-    pub(super) async fn list(&self, place: &str, kind: Kind) -> Result<Timings> {
+    /// Lists so many objects, and gives the size of the list. A first list, which is not measured, is understood; of the others
+    /// the bytes are counted: each is as long.
+    pub(super) async fn list(&self, place: &str, kind: Kind, count: usize) -> Result<(Timings, usize)> {
         let mut connection = self.server.connect().await?;
+        let path = kind.path(place);
+        let whole = connection.ask(Method::GET, &path, &[], Bytes::new()).await?;
+        let size = checked_list(whole.body(), count).with_context(|| format!("{path}: {}", whole.status()))?;
         let start = Instant::now();
         let mut times = Vec::new();
         for _ in 0..LISTS {
             let begin = Instant::now();
-            let answer = connection.send(Method::GET, &kind.path(place), &[], Bytes::new()).await?;
+            let answer = connection.send(Method::GET, &path, &[], Bytes::new()).await?;
             ensure!(answer.status() == StatusCode::OK, "list: {}", answer.status());
-            let mut body = answer.into_body();
+            let (mut body, mut bytes) = (answer.into_body(), 0);
             while let Some(frame) = body.frame().await {
-                frame?;
+                bytes += frame?.data_ref().map_or(0, Bytes::len);
             }
             times.push(begin.elapsed());
+            // Other writers move the list's own version on, which may then be longer by a digit.
+            ensure!(bytes.abs_diff(size) <= VERSION_DIGITS, "a list of {size} bytes has {bytes}");
         }
-        Ok(Timings::new(times, start.elapsed()))
+        Ok((Timings::new(times, start.elapsed()), size))
     }
 
     /// Mostly reads, some changes, a few short lists, as controllers and users make them.
@@ -237,6 +246,18 @@ pub(super) fn version(body: &[u8]) -> Option<String> {
     Some(rest.trim_start().strip_prefix('"')?.split_once('"')?.0.to_owned())
 }
 
+/// The size of a list that has so many whole objects.
+fn checked_list(body: &[u8], count: usize) -> Result<usize> {
+    let list: Value = serde_json::from_slice(body).context("the list is no JSON")?;
+    let items = list["items"].as_array().context("the list has no items")?;
+    ensure!(items.len() == count, "{} objects are listed, not {count}", items.len());
+    ensure!(
+        items.iter().all(|item| item["spec"].is_object() && item["metadata"]["uid"].is_string()),
+        "a part of an object"
+    );
+    Ok(body.len())
+}
+
 fn index(kind: Kind) -> usize {
     usize::from(kind == Kind::Instance)
 }
@@ -252,6 +273,16 @@ mod tests {
         assert_eq!(timings.percentile(50), Duration::from_millis(51));
         assert_eq!(timings.percentile(99), Duration::from_millis(100));
         assert!((timings.rate() - 50.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_list_is_of_as_many_whole_objects_as_were_made() {
+        let item = r#"{"metadata":{"uid":"u"},"spec":{}}"#;
+        let body = format!(r#"{{"items":[{item},{item}]}}"#);
+        assert_eq!(checked_list(body.as_bytes(), 2).unwrap(), body.len());
+        assert!(checked_list(body.as_bytes(), 3).is_err());
+        assert!(checked_list(br#"{"items":[{"metadata":{"uid":"u"}}]}"#, 1).is_err());
+        assert!(checked_list(b"{}", 0).is_err());
     }
 
     #[test]

@@ -8,12 +8,13 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "figures go to standard output")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use bench::apiserver::{Figure, Scale, Target, measure, ready};
+use bench::rounds::{in_turns, own_profile, profile, ratios};
 use clap::Parser;
 use e2e::control_plane::ControlPlane;
 use e2e::embedded::Embedded;
@@ -42,6 +43,9 @@ struct Arguments {
     /// How many seconds the mixed load takes.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
+    /// How often both servers of a comparison are measured, in turns.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
 }
 
 /// What is measured.
@@ -54,7 +58,7 @@ struct Which {
     /// Our server, started from this program.
     #[arg(long)]
     embedded: Option<PathBuf>,
-    /// Our server from this program, then a real one; with the ratio of both.
+    /// Our server from this program and a real one, in turns; with the ratios of both.
     #[arg(long)]
     compare: Option<PathBuf>,
     /// A real server.
@@ -64,23 +68,31 @@ struct Which {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let Arguments { which, objects, requests, clients, events, seconds } = Arguments::parse();
+    let Arguments { which, objects, requests, clients, events, seconds, rounds } = Arguments::parse();
+    // The load comes from here: a slow client measures itself.
+    let client = own_profile();
+    println!("{}", json!({ "figure": "the client's own build", "profile": client }));
     let scale = Scale { objects, requests, clients, events, duration: Duration::from_secs(seconds) };
     let Which { kubeconfig, embedded, compare, real } = which;
     if let Some(path) = kubeconfig {
         let server = Server::new(&Kubeconfig::read(&path)?)?;
-        run(Target { name: "given".into(), server, processes: Vec::new(), started: None }, &scale).await?;
+        let (processes, profile) = (Vec::new(), "unknown".into());
+        run(Target { name: "given".into(), server, processes, started: None, profile }, &scale).await?;
     }
     if let Some(program) = embedded {
         ours(&program, &scale).await?;
     }
     if let Some(program) = compare {
-        let mine = ours(&program, &scale).await?;
-        let other = theirs(&scale).await?;
-        for (figure, value) in &mine {
-            if let Some(other) = other.get(figure).filter(|other| **other > 0.0) {
-                let ratio = (value / other * 1000.0).round() / 1000.0;
-                println!("{}", json!({ "figure": figure, "ratio": ratio, "server": "embedded beside kubernetes" }));
+        let pairs = in_turns(rounds, async || ours(&program, &scale).await, async || theirs(&scale).await).await?;
+        let figures: BTreeSet<&String> = pairs.iter().flat_map(|(ours, _)| ours.keys()).collect();
+        for figure in figures {
+            let values = pairs.iter().filter_map(|(ours, theirs)| Some((*ours.get(figure)?, *theirs.get(figure)?)));
+            if let Some(ratio) = ratios(values) {
+                let (profile, server) = (profile(&program), "embedded beside kubernetes");
+                println!(
+                    "{}",
+                    json!({ "figure": figure, "ratio": ratio.json(), "server": server, "profile": profile })
+                );
             }
         }
     } else if real {
@@ -91,18 +103,18 @@ async fn main() -> Result<()> {
 
 async fn ours(program: &Path, scale: &Scale) -> Result<BTreeMap<String, f64>> {
     let start = Instant::now();
-    let embedded = Embedded::start(program).await?;
-    let server = Server::new(&Kubeconfig::read(&embedded.kubeconfig())?)?;
-    let started = Some(ready(&server, start).await?);
-    run(Target { name: "embedded".into(), server, processes: vec![embedded.process()], started }, scale).await
+    let embedded = Embedded::begin(program, &[])?;
+    let (server, started) = ready(&embedded.kubeconfig(), start).await?;
+    let (name, processes) = ("embedded".into(), vec![embedded.process()]);
+    run(Target { name, server, processes, started: Some(started), profile: profile(program) }, scale).await
 }
 
 async fn theirs(scale: &Scale) -> Result<BTreeMap<String, f64>> {
     let start = Instant::now();
-    let plane = ControlPlane::start()?;
-    let server = Server::new(&Kubeconfig::read(&plane.kubeconfig())?)?;
-    let started = Some(ready(&server, start).await?);
-    run(Target { name: "kubernetes".into(), server, processes: plane.processes().to_vec(), started }, scale).await
+    let plane = ControlPlane::begin()?;
+    let (server, started) = ready(&plane.kubeconfig(), start).await?;
+    let (name, processes) = ("kubernetes".into(), plane.processes().to_vec());
+    run(Target { name, server, processes, started: Some(started), profile: "stripped, by Go".into() }, scale).await
 }
 
 async fn run(target: Target, scale: &Scale) -> Result<BTreeMap<String, f64>> {

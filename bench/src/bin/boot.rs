@@ -6,7 +6,8 @@
 
 use anyhow::{Result, bail};
 use bench::boot::machine::Machine;
-use bench::boot::{cost, foreground, many, start};
+use bench::boot::{cost, foreground, many, program, start};
+use bench::rounds::profile;
 use clap::{Parser, ValueEnum};
 use serde_json::{Value, json};
 
@@ -46,7 +47,11 @@ enum Part {
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let mut tell = |figure: Value| println!("{figure}");
+    let profile = profile(&program()?);
+    let mut tell = |mut figure: Value| {
+        figure["profile"] = profile.clone().into();
+        println!("{figure}");
+    };
     if arguments.parts.contains(&Part::Run) {
         foreground::measure(arguments.runs, &mut tell)?;
     }

@@ -27,6 +27,7 @@ use bench::controllers::program::{Subject, Whose};
 use bench::controllers::table::table;
 use bench::controllers::{apart, told};
 use bench::density::{Kind, Load, Measured, Waits, measure};
+use bench::rounds::own_profile;
 use clap::{Parser, ValueEnum as _};
 
 /// Measures what virtual machines cost the control plane.
@@ -97,7 +98,7 @@ async fn main() -> Result<()> {
         };
         all.push((who, load, measured));
     }
-    println!("{vms} virtual machines, {} ms apart, on {nodes} nodes", gap.as_millis());
+    println!("{vms} virtual machines, {} ms apart, on {nodes} nodes, {} build", gap.as_millis(), own_profile());
     print!("{}", table(&HEADS, &all.iter().map(|(who, load, measured)| row(who, *load, measured)).collect::<Vec<_>>()));
     for (who, load, measured) in &all {
         println!("\n{who}, {}", load.kind.name());

@@ -23,6 +23,7 @@ use bench::controllers::program::{Subject, Whose};
 use bench::controllers::table::table;
 use bench::controllers::{apart, told};
 use bench::garbage::{Load, Measured, Policy, measure};
+use bench::rounds::{self, in_turns, own_profile};
 use clap::{Parser, ValueEnum as _};
 
 /// Measures the garbage collector.
@@ -40,6 +41,9 @@ struct Arguments {
     /// On a real server, ours and then that of kube-controller-manager.
     #[arg(long)]
     compare: bool,
+    /// How often both of a comparison are measured, in turns.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
     /// One run on our own server, told to the process that asked.
     #[arg(long, hide = true)]
     inside: bool,
@@ -50,7 +54,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let Arguments { owners, policies, store, compare, inside, serve } = Arguments::parse();
+    let Arguments { owners, policies, store, compare, rounds, inside, serve } = Arguments::parse();
     if let Some(kubeconfig) = serve {
         return Subject::Garbage.run(clients(&kubeconfig, "kube-controller-manager").await?).await;
     }
@@ -65,19 +69,26 @@ async fn main() -> Result<()> {
     let (mut rows, mut ratios) = (Vec::new(), Vec::new());
     for load in &loads {
         if compare {
-            let ours = measure(&Plane::real()?, *load, Whose::Ours).await?;
-            let theirs = measure(&Plane::real()?, *load, Whose::Theirs).await?;
-            rows.push(row("orlop", *load, &ours));
-            rows.push(row("kube-controller-manager", *load, &theirs));
-            ratios.push(ratio(*load, &ours, &theirs));
+            let one = async |whose| measure(&Plane::real()?, *load, whose).await;
+            let pairs = in_turns(rounds, async || one(Whose::Ours).await, async || one(Whose::Theirs).await).await?;
+            for (ours, theirs) in &pairs {
+                rows.push(row("orlop", *load, ours));
+                rows.push(row("kube-controller-manager", *load, theirs));
+            }
+            ratios.push(ratio(*load, &pairs));
         } else {
             rows.push(row("orlop, embedded", *load, &apart(&arguments(*load, store))?));
         }
     }
-    println!("{} objects in {owners} trees", Load { owners, policy: Policy::Background }.objects());
+    println!(
+        "{} objects in {owners} trees, {} build",
+        Load { owners, policy: Policy::Background }.objects(),
+        own_profile()
+    );
     print!("{}", table(&HEADS, &rows));
     if !ratios.is_empty() {
-        print!("\nours for each of theirs\n{}", table(&RATIO_HEADS, &ratios));
+        print!("\nours for each of theirs: the median of {rounds} rounds, and what half of them lie between\n");
+        print!("{}", table(&RATIO_HEADS, &ratios));
     }
     Ok(())
 }
@@ -124,16 +135,19 @@ fn row(who: &str, load: Load, measured: &Measured) -> Vec<String> {
     ]
 }
 
-fn ratio(load: Load, ours: &Measured, theirs: &Measured) -> Vec<String> {
-    let ratio = |ours: f64, theirs: f64| if theirs > 0.0 { format!("{:.2}", ours / theirs) } else { "-".to_owned() };
+fn ratio(load: Load, pairs: &[(Measured, Measured)]) -> Vec<String> {
+    let ratio = |of: fn(&Measured) -> f64| {
+        let ratios = rounds::ratios(pairs.iter().map(|(ours, theirs)| (of(ours), of(theirs))));
+        ratios.map_or_else(|| "-".to_owned(), |ratios| ratios.to_string())
+    };
     vec![
         load.policy.name().to_owned(),
-        ratio(ours.seconds, theirs.seconds),
-        ratio(ours.usage.cpu_seconds, theirs.usage.cpu_seconds),
-        ratio(ours.usage.peak_mib, theirs.usage.peak_mib),
-        ratio(ours.bytes_per_object, theirs.bytes_per_object),
-        ratio(ours.server_cpu_seconds, theirs.server_cpu_seconds),
-        ratio(ours.requests.total(), theirs.requests.total()),
+        ratio(|one| one.seconds),
+        ratio(|one| one.usage.cpu_seconds),
+        ratio(|one| one.usage.peak_mib),
+        ratio(|one| one.bytes_per_object),
+        ratio(|one| one.server_cpu_seconds),
+        ratio(|one| one.requests.total()),
         String::new(),
     ]
 }

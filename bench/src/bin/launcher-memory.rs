@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bench::resident_kib;
+use bench::rounds::profile;
 use hyper_util::rt::TokioIo;
 use serde_json::json;
 use tokio::net::UnixStream;
@@ -20,6 +21,9 @@ use virt_launcher::rpc::{Empty, SyncRequest};
 async fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = e2e::root().join("target/release/orlop");
+    let tell = |figure: &str, kib: u64| {
+        println!("{}", json!({ "figure": figure, "kib": kib, "profile": profile(&program) }));
+    };
     let child = Command::new(&program)
         .arg("virt-launcher")
         .arg("--socket")
@@ -31,16 +35,16 @@ async fn main() -> Result<()> {
         .with_context(|| format!("start {}; build it first", program.display()))?;
     let launcher = Ended(child);
     let mut client = LauncherClient::new(connect(&folder.path().join("socket")).await?);
-    println!("{}", json!({ "figure": "launcher resident, idle", "kib": resident_kib(launcher.0.id()) }));
+    tell("launcher resident, idle", resident_kib(launcher.0.id()));
 
     client.sync(SyncRequest { instance: instance()?.to_string().into_bytes(), ..SyncRequest::default() }).await?;
     while client.guest_ping(Empty {}).await.is_err() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     client.get_guest_info(Empty {}).await?;
-    println!("{}", json!({ "figure": "launcher resident, guest running", "kib": resident_kib(launcher.0.id()) }));
+    tell("launcher resident, guest running", resident_kib(launcher.0.id()));
     let stats = client.get_stats(Empty {}).await?.into_inner();
-    println!("{}", json!({ "figure": "QEMU resident, 256 MiB guest", "kib": stats.resident_bytes / 1024 }));
+    tell("QEMU resident, 256 MiB guest", stats.resident_bytes / 1024);
     Ok(())
 }
 

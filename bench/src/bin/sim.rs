@@ -89,6 +89,7 @@ fn main() -> anyhow::Result<()> {
     let figures = json!({
         "figure": "simulation",
         "scene": scene.to_possible_value().map(|value| value.get_name().to_owned()),
+        "profile": bench::rounds::own_profile(),
         "seeds": seeds,
         "seconds": seconds,
         "seeds_per_second": seeds as f64 / seconds,

@@ -34,21 +34,26 @@ pub fn measure(runs: usize, tell: &mut dyn FnMut(Value)) -> Result<()> {
     // The first run fills the image cache and is not counted.
     let warm = ours(&manifest)?;
     bare(&warm.arguments)?;
-    let mut started = Vec::new();
-    let (mut with, mut without) = (Vec::new(), Vec::new());
-    let mut resident = 0;
-    for _ in 0..runs {
-        let measured = ours(&manifest)?;
-        started.push(measured.started);
-        with.push(measured.userland);
-        resident = resident.max(measured.resident_kib);
-        without.push(bare(&measured.arguments)?);
+    let (mut measured, mut without) = (Vec::new(), Vec::new());
+    // Who begins changes from run to run. The arguments are the same in all.
+    for run in 0..runs {
+        if run % 2 == 0 {
+            measured.push(ours(&manifest)?);
+            without.push(bare(&warm.arguments)?);
+        } else {
+            without.push(bare(&warm.arguments)?);
+            measured.push(ours(&manifest)?);
+        }
     }
-    let (started, with, without) = (median(started), median(with), median(without));
+    let started = median(measured.iter().map(|one| one.started).collect());
+    let resident = measured.iter().map(|one| one.resident_kib).max().unwrap_or_default();
+    let with: Vec<Duration> = measured.iter().map(|one| one.userland).collect();
+    let beside = ratio(&with, &without);
+    let (with, without) = (median(with), median(without));
     tell(json!({ "figure": "orlop run to QEMU running", "ms": started.as_millis() }));
     tell(json!({ "figure": "orlop run to guest userland", "ms": with.as_millis() }));
     tell(json!({ "figure": "bare QEMU to guest userland", "ms": without.as_millis() }));
-    tell(json!({ "figure": "orlop run beside bare QEMU", "ratio": ratio(with, without) }));
+    tell(json!({ "figure": "orlop run beside bare QEMU", "ratio": beside }));
     tell(json!({ "figure": "resident memory of orlop run", "kib": resident }));
     Ok(())
 }

@@ -17,7 +17,8 @@ const DEPTH: u32 = 9;
 fn random_objects_come_back_as_they_were() {
     for kind in kinds().into_iter().chain(bodies()) {
         let strategy = object(&kind, DEPTH, Optional::Sometimes);
-        let mut runner = TestRunner::new(Config { cases: 48, failure_persistence: None, ..Config::default() });
+        let mut runner =
+            TestRunner::new(Config { cases: testkit::soak::cases(48), failure_persistence: None, ..Config::default() });
         runner.run(&strategy, |sent| comes_back(&kind, sent)).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
     }
 }
@@ -27,7 +28,8 @@ fn random_objects_come_back_as_they_were() {
 fn full_objects_come_back_as_they_were() {
     for kind in kinds().into_iter().chain(bodies()) {
         let strategy = object(&kind, u32::MAX, Optional::Always);
-        let mut runner = TestRunner::new(Config { cases: 2, failure_persistence: None, ..Config::default() });
+        let mut runner =
+            TestRunner::new(Config { cases: testkit::soak::cases(2), failure_persistence: None, ..Config::default() });
         runner.run(&strategy, |sent| comes_back(&kind, sent)).unwrap_or_else(|error| panic!("{}: {error}", kind.name));
     }
 }

@@ -71,7 +71,7 @@ fn nasty() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(512), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn texts_stay_texts(

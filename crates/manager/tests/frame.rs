@@ -1,6 +1,7 @@
 //! Programs of controllers on the embedded API server, on a clock that the tests step.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use manager::cache::Cache;
+use manager::cache::{Cache, Key};
 use manager::caches::Caches;
 use manager::clients::Clients;
 use manager::context::{Chance, Context, Now, Started};
@@ -44,10 +45,15 @@ struct Settings {
     process: &'static str,
     diary: Diary,
     broken: bool,
+    /// Where the first of them leaves its cache of leases, if it is to have one.
+    leases: Option<Arc<Mutex<Vec<Cache<Lease>>>>>,
 }
 
 fn note(context: &Context, settings: &Settings, name: &str) -> Started {
     settings.diary.note(format!("{} starts {name}", settings.process));
+    if let Some(leases) = settings.leases.as_ref().filter(|_| name == "one") {
+        leases.lock().unwrap().push(context.caches.of(&[]));
+    }
     let (stopping, diary) = (context.stopping.clone(), settings.diary.clone());
     let ends = format!("{} ends {name}", settings.process);
     Started::new(async move {
@@ -90,7 +96,7 @@ fn program(server: &ApiServer, process: &'static str, diary: &Diary) -> Program<
     Program {
         name: "test-manager",
         descriptors: TABLE,
-        settings: Settings { process, diary: diary.clone(), broken: false },
+        settings: Settings { process, diary: diary.clone(), broken: false, leases: None },
         selection: Selection::all(),
         gates: Gates::parse([], &[Gate { name: "New", on: false }]).unwrap(),
         clients: Clients::given(move |_, fence| {
@@ -137,16 +143,47 @@ async fn the_token_controller_is_first_and_the_others_follow_one_by_one() {
     assert_eq!(diary.take(), ["a starts one", "a starts two"], "one by gate and one by default do not run");
 }
 
+/// How many watches and lists of leases a server was asked for, through a client that counts them.
+fn counting(server: &ApiServer, asked: &Arc<AtomicUsize>) -> Client {
+    let asked = asked.clone();
+    let counted = tower::ServiceBuilder::new()
+        .map_request(move |request: http::Request<kube::client::Body>| {
+            if request.method() == http::Method::GET && request.uri().path().ends_with("/leases") {
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+            request
+        })
+        .service(server.for_identity(Identity::admin()));
+    Client::new(counted, "default")
+}
+
 #[tokio::test(start_paused = true)]
 async fn programs_of_one_process_share_their_caches() {
-    let (server, diary) = (server().await, Diary::default());
+    let (server, diary, asked) = (server().await, Diary::default(), Arc::new(AtomicUsize::new(0)));
+    let caches = Caches::new(counting(&server, &asked), Chance::seeded(2));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let with_cache = |process| {
+        let mut program = Program { caches: Some(caches.clone()), ..program(&server, process, &diary) };
+        program.settings.leases = Some(seen.clone());
+        program
+    };
+    let (_stop_one, _one) = start(with_cache("a"));
+    let (_stop_two, _two) = start(with_cache("b"));
+    sleep(Duration::from_secs(10)).await;
+    let of_both = std::mem::take(&mut *seen.lock().unwrap());
+    assert_eq!(of_both.len(), 2, "each program has asked for the cache");
+    for cache in &of_both {
+        timeout(Duration::from_secs(60), cache.synced()).await.unwrap();
+    }
     let client = Client::new(server.for_identity(Identity::admin()), "default");
-    let caches = Caches::new(client, Chance::seeded(2));
-    let leases: Cache<Lease> = caches.of(&[]);
-    let shared = || Some(caches.clone());
-    let (_stop_one, _one) = start(Program { caches: shared(), ..program(&server, "a", &diary) });
-    let (_stop_two, _two) = start(Program { caches: shared(), ..program(&server, "b", &diary) });
-    timeout(Duration::from_secs(60), leases.synced()).await.unwrap();
+    let made: Lease = serde_json::from_value(json!({ "metadata": { "name": "made" } })).unwrap();
+    let made = Api::<Lease>::namespaced(client, "default").create(&PostParams::default(), &made).await.unwrap();
+    let made = Key::of(&made);
+    sleep(Duration::from_secs(1)).await;
+    for cache in &of_both {
+        assert!(cache.get(&made).is_some(), "both see what one watch tells");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 1, "one watch serves both");
 }
 
 #[tokio::test(start_paused = true)]

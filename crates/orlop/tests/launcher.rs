@@ -1,5 +1,9 @@
 //! `orlop virt-launcher` with real guests, steered over its socket as a node's agent does.
 
+#[path = "launcher/limited.rs"]
+mod limited;
+#[path = "launcher/still.rs"]
+mod still;
 #[expect(dead_code, reason = "other tests drive `orlop run`")]
 mod support;
 
@@ -23,8 +27,10 @@ use tokio_stream::StreamExt;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 use virt_launcher::rpc::launcher_client::LauncherClient;
-use virt_launcher::rpc::{self, Empty, End, ExecRequest, FreezeRequest, ShutdownRequest, State, SyncRequest};
+use virt_launcher::rpc::{self, Empty, End, ExecRequest, ShutdownRequest, State, SyncRequest};
 
+use limited::Limited;
+use still::{a_frozen_guest_writes_nothing, a_paused_guest_takes_no_time};
 use support::{instance, orlop, qemus};
 
 fn request(vmi: &Value) -> SyncRequest {
@@ -185,34 +191,11 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     let exec = client.exec(exec).await?.into_inner();
     ensure!((exec.exit_code, exec.stdout.as_slice()) == (3, b"hi\n".as_slice()), "{exec:?}");
 
-    client.freeze(FreezeRequest { unfreeze_ms: None }).await?;
-    ensure!(client.get_guest_info(Empty {}).await?.into_inner().freeze_status == "frozen");
-    client.unfreeze(Empty {}).await?;
-    ensure!(client.get_guest_info(Empty {}).await?.into_inner().freeze_status == "thawed");
-
-    // Nobody thaws it: it thaws by itself.
-    client.freeze(FreezeRequest { unfreeze_ms: Some(500) }).await?;
-    let thawed = async {
-        while client.get_guest_info(Empty {}).await?.into_inner().freeze_status != "thawed" {}
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(PATIENCE, thawed).await.context("the guest stays frozen")??;
-
+    a_frozen_guest_writes_nothing(&mut launcher).await?;
+    let client = &mut launcher.client;
     ensure!(is_png_with_contents(&client.screenshot(Empty {}).await?.into_inner().png));
 
-    client.pause(Empty {}).await?;
-    launcher.reaches(|domain| domain.state() == State::PausedByUser).await?;
-    let before = launcher.client.get_stats(Empty {}).await?.into_inner();
-    let after = launcher.client.get_stats(Empty {}).await?.into_inner();
-    ensure!(before.vcpus == after.vcpus && !before.vcpus.is_empty(), "a paused vCPU does not run");
-    ensure!(
-        before.resident_bytes > 1 << 20 && before.disks.iter().any(|disk| disk.name == "root" && disk.read_bytes > 0),
-        "{before:?}"
-    );
-    let paused = launcher.events.borrow().len();
-    launcher.client.unpause(Empty {}).await?;
-    launcher.events.wait_for(|events| events.len() > paused).await?;
-
+    a_paused_guest_takes_no_time(&mut launcher).await?;
     sockets_are_private(&launcher.folder.path().join("run"))?;
     // What it sees is written down, by the board's own name.
     let model = std::fs::read(launcher.folder.path().join("run").join(virt_launcher::model::FILE))?;
@@ -361,32 +344,6 @@ async fn a_qemu_that_does_not_start_is_told_in_its_own_words() -> Result<()> {
     ensure!(status.message().contains("spec.domain.launchSecurity"), "{status}");
     ensure!(launcher.client.get_domain(Empty {}).await?.into_inner().state() != State::Running);
     Ok(())
-}
-
-/// A memory cgroup with a limit, of either version; gone when dropped.
-struct Limited(PathBuf);
-
-impl Limited {
-    fn new(name: &str, bytes: u64) -> Result<Self> {
-        let (root, file) = match std::path::Path::new("/sys/fs/cgroup/memory").is_dir() {
-            true => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
-            false => ("/sys/fs/cgroup", "memory.max"),
-        };
-        let group = Self(PathBuf::from(root).join(name));
-        std::fs::create_dir_all(&group.0).context("make a cgroup; this test needs root")?;
-        std::fs::write(group.0.join(file), bytes.to_string())?;
-        Ok(group)
-    }
-
-    fn take(&self, pid: u32) -> Result<()> {
-        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).context("join the cgroup")
-    }
-}
-
-impl Drop for Limited {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.0);
-    }
 }
 
 async fn an_out_of_memory_kill_is_told_as_such() -> Result<()> {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
+        #![proptest_config(ProptestConfig::with_cases(testkit::soak::cases(32)))]
 
         #[test]
         fn what_was_written_is_read_back(size in 1_u64..MAX_VIRTUAL_SIZE, name in "/[ -~é]{0,200}") {

@@ -83,7 +83,7 @@ fn equal_parts_are_stored_once() {
 
 #[test]
 fn objects_made_from_a_schema_pass_through_unchanged_and_are_valid() {
-    let mut runner = TestRunner::deterministic();
+    let mut runner = TestRunner::default();
     for (name, mut schema) in schemas() {
         remove_rules(&mut schema);
         let compiled = Schema::load(&schema);
@@ -108,7 +108,7 @@ fn objects_made_from_a_schema_pass_through_unchanged_and_are_valid() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(64), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn foreign_fields_are_dropped_and_nothing_else_is(field in "[A-Z]{3,6}", deep in any::<bool>()) {

@@ -106,7 +106,7 @@ fn json_value() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(400), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_panics_and_what_changes_objects_is_idempotent(

@@ -19,6 +19,12 @@ pub fn rounds(usual: usize) -> usize {
     }
 }
 
+/// How many cases a property test makes up that usually makes so many.
+#[must_use]
+pub fn cases(usual: u32) -> u32 {
+    usize::try_from(usual).ok().and_then(|usual| u32::try_from(rounds(usual)).ok()).unwrap_or(u32::MAX)
+}
+
 /// The seeds of a test that usually has so many: the one in the variable, or as many as there are rounds.
 #[must_use]
 pub fn seeds(variable: &str, usual: usize) -> Range<u64> {

@@ -164,7 +164,7 @@ fn cases() -> impl Strategy<Value = Case> {
 
 #[test]
 fn any_instance_has_a_sound_pod_or_a_named_reason() {
-    let config = Config { cases: 256, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: testkit::soak::cases(256), failure_persistence: None, ..Config::default() };
     let rendered = std::cell::Cell::new(0);
     let outcome = TestRunner::new(config).run(&cases(), |case| {
         let first = case.render();

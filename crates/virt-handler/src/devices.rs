@@ -30,7 +30,11 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// Those that exist on this node now: a module may be loaded at any time.
 pub(crate) fn present() -> Vec<Kind> {
-    KINDS.into_iter().filter(|kind| Path::new(kind.path).exists()).collect()
+    present_below(Path::new("/"))
+}
+
+fn present_below(root: &Path) -> Vec<Kind> {
+    KINDS.into_iter().filter(|kind| root.join(kind.path.trim_start_matches('/')).exists()).collect()
 }
 
 /// The devices that are offered; tells whether the kubelet knows them all.

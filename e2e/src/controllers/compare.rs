@@ -7,8 +7,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
+use super::rest::{Moment, Verdict, judge};
 use super::snapshot::Names;
 use super::{Cluster, Server};
 use crate::control_plane::ControlPlane;
@@ -138,13 +140,7 @@ pub(super) fn run(orlop: &Path) -> Result<()> {
     let deviations = Deviations::read(&root().join("e2e/controllers/deviations.yaml"))?;
     let mut report = String::new();
     for step in STEPS {
-        let (first, second) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| theirs.carry_out(step));
-            (ours.carry_out(step), other.join())
-        });
-        let told = |side: &Side| format!("{}\n{}", step.name, side.cluster.logs());
-        first.with_context(|| format!("ours: {}", told(&ours)))?;
-        second.map_err(|_| anyhow::anyhow!("it panicked"))?.with_context(|| format!("theirs: {}", told(&theirs)))?;
+        on_both(|| ours.carry_out(step), || theirs.carry_out(step)).with_context(|| step.name)?;
         let found = compare(&mut ours, &mut theirs, step, &deviations)?;
         if !found.is_empty() {
             writeln!(report, "{}", step.name)?;
@@ -184,29 +180,58 @@ impl Side {
     fn carry_out(&self, step: &Step) -> Result<()> {
         for command in step.commands {
             let words: Vec<&str> = command.split_whitespace().collect();
-            self.cluster.kubectl.ok(&words)?;
+            self.cluster.kubectl.ok(&words).with_context(|| self.cluster.logs())?;
         }
         Ok(())
     }
+
+    /// What is there, and a moment before.
+    fn look(&mut self) -> Result<(Moment, Value)> {
+        let before = Moment::now(&self.cluster.kubectl)?;
+        Ok((before, self.names.snapshot(&self.cluster.kubectl)?))
+    }
 }
 
-/// Looks at both until they are the same; then, or when they are not in time, tells what differs.
+/// Looks at both until they are the same and at rest; then, or when they are not in time, tells what differs.
 #[expect(clippy::disallowed_methods, reason = "other programs work in real time")]
 fn compare(ours: &mut Side, theirs: &mut Side, step: &Step, known: &Deviations) -> Result<Vec<Difference>> {
     let since = Instant::now();
     loop {
-        let (left, right) = std::thread::scope(|scope| {
-            let other = scope.spawn(|| theirs.names.snapshot(&theirs.cluster.kubectl));
-            (ours.names.snapshot(&ours.cluster.kubectl), other.join())
-        });
-        let (left, right) = (left?, right.map_err(|_| anyhow::anyhow!("it panicked"))??);
+        let ((before, left), (earlier, right)) = on_both(|| ours.look(), || theirs.look())?;
         let mut found = differences(left, right);
         // Only the last look counts as a use of a deviation.
         let trial = known.clone();
-        let same = found.iter().all(|difference| trial.explains(SCRIPT, step.name, &difference.path));
-        if same || since.elapsed() > PATIENCE {
-            found.retain(|difference| !known.explains(SCRIPT, step.name, &difference.path));
-            return Ok(found);
+        let is_same = found.iter().all(|difference| trial.explains(SCRIPT, step.name, difference));
+        let is_late = since.elapsed() > PATIENCE;
+        // Whoever still works may go on to something else: that they are alike for a moment is not enough.
+        let writes = if is_same {
+            let both = on_both(
+                || before.writes_since(&ours.cluster.kubectl),
+                || earlier.writes_since(&theirs.cluster.kubectl),
+            )?;
+            [both.0, both.1].concat()
+        } else {
+            Vec::new()
+        };
+        match judge(is_same, writes.is_empty(), is_late) {
+            Verdict::LookAgain => {}
+            Verdict::Restless => bail!("{}: it never comes to rest: {}", step.name, writes.join(", ")),
+            Verdict::Final => {
+                found.retain(|difference| !known.explains(SCRIPT, step.name, difference));
+                return Ok(found);
+            }
         }
     }
+}
+
+/// Does something on both sides at the same time.
+fn on_both<T: Send>(
+    ours: impl FnOnce() -> Result<T> + Send,
+    theirs: impl FnOnce() -> Result<T> + Send,
+) -> Result<(T, T)> {
+    let (left, right) = std::thread::scope(|scope| {
+        let other = scope.spawn(theirs);
+        (ours(), other.join())
+    });
+    Ok((left.context("ours")?, right.map_err(|_| anyhow::anyhow!("it panicked"))?.context("theirs")?))
 }

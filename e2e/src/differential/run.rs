@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use http::{HeaderMap, Method};
 use http_body_util::BodyExt;
@@ -50,7 +50,7 @@ impl Runner {
     /// Runs all steps in a fresh namespace and returns one value per step.
     ///
     /// # Errors
-    /// When the server does not answer at all.
+    /// When the server does not answer at all, or never as a step waits for.
     pub async fn run(mut self, script: &Script) -> Result<Vec<Value>> {
         self.variables.clone_from(&script.variables);
         let namespace = format!("diff-{}", script.name);
@@ -76,10 +76,10 @@ impl Runner {
             return self.read(name, step.stop.as_ref().context("a read without a stop")?).await;
         }
         let mut answer = self.ask(step).await?;
-        for _ in 0..TRIES {
-            if step.until.iter().all(|(pointer, wanted)| answer.pointer(pointer) == Some(wanted)) {
-                break;
-            }
+        let mut tries = 0;
+        while !step.is_awaited(&answer) {
+            tries += 1;
+            ensure!(tries < TRIES, "{:?} never holds: {answer}", step.until);
             tokio::time::sleep(PAUSE).await;
             answer = self.ask(step).await?;
         }
@@ -147,7 +147,7 @@ impl Runner {
                 break "as wanted";
             }
             match timeout(FRAMES, watch.next()).await {
-                Err(_) => break "nothing came any more",
+                Err(_) => bail!("neither {stop:?} nor an end came after {}", Value::from(frames)),
                 Ok(None) => break "by the server",
                 Ok(Some(frame)) => frames.push(frame),
             }

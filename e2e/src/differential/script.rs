@@ -5,9 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::compare::{sort_arrays, without};
+use super::compare::{fits, sort_arrays, without};
+use super::deviations::VERDICT;
 
 /// Steps on one subject, in a namespace of their own.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -58,7 +59,8 @@ pub struct Step {
     /// Variables to take from the answer's body, by JSON pointers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub capture: BTreeMap<String, String>,
-    /// The request is repeated until the answer has these values at these JSON pointers, or for ten seconds.
+    /// The request is repeated until the answer has these values at these JSON pointers; `null` is no value at all. If it
+    /// never has, the script is wrong or the server is.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub until: BTreeMap<String, Value>,
     /// The status that the reference gives, where a script would be worth nothing with another.
@@ -79,12 +81,12 @@ pub struct Step {
     /// Arrays are compared as sets.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unordered: bool,
-    /// Only the status is compared.
+    /// Only what the answer comes to is compared: its status, and the reason of a refusal.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub status_only: bool,
 }
 
-/// Where the reading of a watch stops; all give up after ten seconds.
+/// Where the reading of a watch stops.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stop {
@@ -129,6 +131,8 @@ impl Script {
         for step in &script.steps {
             ensure!(names.insert(&step.name), "two steps are named {:?}", step.name);
             ensure!(step.request.is_some() != step.read.is_some(), "{:?} is neither request nor read", step.name);
+            let exempt = VERDICT.iter().find(|path| step.ignore.iter().any(|pattern| fits(pattern, path)));
+            ensure!(exempt.is_none(), "{:?} does not compare what the answer comes to: {exempt:?}", step.name);
         }
         Ok(script)
     }
@@ -139,13 +143,21 @@ impl Step {
     #[must_use]
     pub fn view(&self, answer: &Value) -> Value {
         if self.status_only {
-            return answer["status"].clone();
+            let is_refusal = answer["body"]["kind"] == "Status";
+            let reason = if is_refusal { answer["body"]["reason"].clone() } else { Value::Null };
+            return json!({ "status": answer["status"], "body": { "reason": reason } });
         }
         let mut view = without(answer, &self.ignore);
         if self.unordered {
             sort_arrays(&mut view);
         }
         view
+    }
+
+    /// Whether an answer has what the step waits for.
+    #[must_use]
+    pub fn is_awaited(&self, answer: &Value) -> bool {
+        self.until.iter().all(|(pointer, wanted)| answer.pointer(pointer).unwrap_or(&Value::Null) == wanted)
     }
 
     /// The body's media type.
@@ -175,5 +187,26 @@ mod tests {
     fn step_names_are_unique() {
         let twice = "subject: x\nsteps: [{name: a, request: GET /}, {name: a, request: GET /}]";
         assert!(Script::parse("x", twice).is_err());
+    }
+
+    #[test]
+    fn no_step_leaves_out_what_an_answer_comes_to() {
+        for pattern in ["/**", "/status", "/body", "/body/*", "**/reason"] {
+            let script = format!("subject: x\nsteps: [{{name: a, request: GET /, ignore: ['{pattern}']}}]");
+            assert!(Script::parse("x", &script).is_err(), "{pattern}");
+        }
+        let step = Step { status_only: true, ..Step::default() };
+        let refusal =
+            |reason: &str| json!({"status": 403, "body": {"kind": "Status", "reason": reason, "message": reason}});
+        assert_ne!(step.view(&refusal("Forbidden")), step.view(&refusal("Invalid")));
+    }
+
+    #[test]
+    fn what_is_awaited_may_be_that_nothing_is_there() {
+        let until = [("/body/a".to_owned(), json!(null)), ("/status".to_owned(), json!(200))];
+        let step = Step { until: until.into(), ..Step::default() };
+        assert!(step.is_awaited(&json!({"status": 200, "body": {}})));
+        assert!(!step.is_awaited(&json!({"status": 200, "body": {"a": false}})));
+        assert!(!step.is_awaited(&json!({"body": {}})));
     }
 }

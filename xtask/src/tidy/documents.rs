@@ -1,4 +1,4 @@
-//! Every path that a document names exists.
+//! Every path that a document names exists, and every test.
 
 use std::collections::BTreeSet;
 
@@ -25,6 +25,38 @@ pub(super) fn dangling(documents: &[File], paths: &[String]) -> Vec<String> {
         }
     }
     complaints
+}
+
+/// Complaints about names in backticks that look like those of tests, and that no source has. A changelog and decisions tell of what was.
+pub(super) fn unknown_tests(documents: &[File], sources: &[File]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let is_of_today = |file: &&File| file.path != "CHANGELOG.md" && !file.path.starts_with("docs/adr/");
+    for File { path, text } in documents.iter().filter(is_of_today) {
+        for (number, line) in prose(text) {
+            for name in code_spans(line).filter(|name| is_sentence(name)) {
+                if !sources.iter().any(|source| has_name(&source.text, name)) {
+                    complaints.push(format!("{path}:{number}: no test is called {name}"));
+                }
+            }
+        }
+    }
+    complaints
+}
+
+/// Tests are named by sentences: at least four words.
+fn is_sentence(name: &str) -> bool {
+    let is_word = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    name.split('_').count() >= 4 && name.split('_').all(is_word)
+}
+
+/// Whether a source has a function of this name, or the name in quotes, as metrics have it.
+fn has_name(text: &str, name: &str) -> bool {
+    // A counter's ending is added where it is shown.
+    let name = name.strip_suffix("_total").unwrap_or(name);
+    text.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&text[..at], &text[at + name.len()..]);
+        (before.ends_with("fn ") && after.starts_with(['(', '<'])) || (before.ends_with('"') && after.starts_with('"'))
+    })
 }
 
 /// The paths and all their parent folders.
@@ -115,6 +147,24 @@ mod tests {
         assert_eq!(complaints("fine\nsee `docs/gone.md`\n"), ["docs/page.md:2: docs/gone.md does not exist"]);
         assert_eq!(complaints("[gone](gone.md)"), ["docs/page.md:1: gone.md does not exist"]);
         assert_eq!(complaints("`deploy/*.json`"), ["docs/page.md:1: deploy/*.json does not exist"]);
+    }
+
+    #[test]
+    fn a_test_that_is_named_exists() {
+        let source = File {
+            path: "a.rs".into(),
+            text: "async fn nothing_is_ever_lost() {}\nmetric(\"some_bytes_in_store\")".into(),
+        };
+        let complaints = |path: &str, text: &str| {
+            unknown_tests(&[File { path: path.into(), text: text.into() }], std::slice::from_ref(&source))
+        };
+        let fine =
+            "`nothing_is_ever_lost`, `some_bytes_in_store`, `peers_differential`, `not_a_test`, `ORLOP_IS_IN_CAPITALS`";
+        assert_eq!(complaints("docs/a.md", fine), Vec::<String>::new());
+        let gone = "fine\n`nothing_is_ever` and `nothing_is_ever_found`";
+        assert_eq!(complaints("docs/a.md", gone), ["docs/a.md:2: no test is called nothing_is_ever_found"]);
+        assert_eq!(complaints("docs/a.md", "`is_ever_lost_again`").len(), 1);
+        assert_eq!(complaints("CHANGELOG.md", gone), Vec::<String>::new());
     }
 
     #[test]

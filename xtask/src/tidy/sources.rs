@@ -29,6 +29,14 @@ fn problem(code: &str, next: &str) -> Option<String> {
     if code.contains(concat!("#[", "allow(")) || code.contains(concat!("#![", "allow(")) {
         return Some("allow hides for ever; use #[expect(..., reason = \"...\")]".to_owned());
     }
+    let counted =
+        |word: &str| code.split(word).nth(1).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if counted(concat!("Config { ", "cases: ")) || counted(concat!("Config::", "with_cases(")) {
+        return Some("a fixed number of cases stays the same in `make soak`; use testkit::soak::cases".to_owned());
+    }
+    if code.contains(concat!("TestRunner::", "deterministic()")) {
+        return Some("a runner of its own seed never sees another; use TestRunner::default()".to_owned());
+    }
     let select = concat!("select", "! {");
     if has_word(code, select) && !code.contains("biased;") && next.trim() != "biased;" {
         return Some("select! without `biased;` makes runs of one seed differ; its order needs a comment".to_owned());
@@ -67,6 +75,17 @@ mod tests {
         for code in ["// todo@() later", "my_todo@()", "#[expect(dead_code, reason = \"x\")]"] {
             assert_eq!(complaints(&spell(code)), 0, "{code}");
         }
+    }
+
+    #[test]
+    fn property_tests_can_be_given_more_cases_and_other_seeds() {
+        let fixed = ["ProptestConfig { #: 24, x: 1 }", "Config { #: 2 }", "ProptestConfig::with_#(100)"];
+        for code in fixed.map(|code| code.replace('#', "cases")) {
+            assert_eq!(complaints(&code), 1, "{code}");
+            let scaled = code.replace("24", "soak::cases(24)").replace(": 2 ", ": soak::cases(2) ");
+            assert_eq!(complaints(&scaled.replace("100", "soak::cases(100)")), 0, "{scaled}");
+        }
+        assert_eq!(complaints(&format!("TestRunner::{}()", "deterministic")), 1);
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! Connections in memory, on a clock that the tests step.
 
+use std::convert::Infallible;
+
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Full};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use jiff::Timestamp;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{ServerName, UnixTime};
+use rustls::pki_types::{PrivateKeyDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
@@ -17,7 +21,7 @@ use tower::Service as _;
 
 use super::credentials::acceptor;
 use super::*;
-use crate::certificates::Authority;
+use crate::certificates::{Authority, Pair};
 use crate::{Clock, Place};
 
 /// When certificates are made and looked at, in seconds.
@@ -39,17 +43,25 @@ struct Served {
     stop: watch::Sender<bool>,
     /// By the clock of its clients.
     at: i64,
+    admin: Pair,
+    /// Whether its clients show the administrator's certificate.
+    is_admin: bool,
 }
 
 impl Served {
     async fn start() -> Self {
+        Self::start_at(Timestamp::from_second(THEN).unwrap()).await
+    }
+
+    async fn start_at(now: Timestamp) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::open(folder.path(), Timestamp::from_second(THEN).unwrap()).unwrap();
+        let authority = Authority::open(folder.path(), now).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
         let tls = acceptor(&authority, &authority.server(&[], None).unwrap()).unwrap();
         let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
-        Self { server, tls, roots, stop: watch::Sender::new(false), at: THEN }
+        let admin = authority.admin().unwrap();
+        Self { server, tls, roots, stop: watch::Sender::new(false), at: now.as_second(), admin, is_admin: false }
     }
 
     /// Has an administrator write something; what comes of it.
@@ -88,11 +100,18 @@ impl Served {
         (near, serving): (DuplexStream, JoinHandle<()>),
     ) -> (TlsStream<DuplexStream>, JoinHandle<()>) {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ClientConfig::builder_with_details(provider, Arc::new(Then(self.at)))
+        let config = ClientConfig::builder_with_details(provider, Arc::new(Then(self.at)))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(self.roots.clone())
-            .with_no_client_auth();
+            .with_root_certificates(self.roots.clone());
+        let mut config = if self.is_admin {
+            let chain = vec![CertificateDer::from_pem_slice(self.admin.certificate.as_bytes()).unwrap()];
+            config
+                .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(self.admin.key.as_bytes()).unwrap())
+                .unwrap()
+        } else {
+            config.with_no_client_auth()
+        };
         config.alpn_protocols = protocol.split_whitespace().map(Into::into).collect();
         let name = ServerName::try_from("localhost").unwrap();
         (TlsConnector::from(Arc::new(config)).connect(name, near).await.unwrap(), serving)
@@ -177,12 +196,9 @@ async fn who_only_begins_is_cut() {
 async fn who_asked_once_may_be_quiet_until_the_server_stops() {
     let served = Served::start().await;
     let (stream, serving) = served.connect("h2").await;
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
+    let mut client = Client::of("h2", stream).await;
     for _ in 0..2 {
-        let request = http::Request::get("https://localhost/readyz").body(Empty::<Bytes>::new()).unwrap();
-        let answer = sender.send_request(request).await.unwrap();
+        let answer = client.get("/readyz").await;
         assert_eq!(answer.status(), 200);
         answer.into_body().collect().await.unwrap();
         sleep(Duration::from_secs(600)).await;
@@ -192,18 +208,101 @@ async fn who_asked_once_may_be_quiet_until_the_server_stops() {
     assert!(lasts(serving).await < Duration::from_secs(1));
 }
 
-/// A watch does not end by itself; others do.
+/// A client of one protocol, with its connection under way.
+enum Client {
+    One(hyper::client::conn::http1::SendRequest<Sent>),
+    Two(hyper::client::conn::http2::SendRequest<Sent>),
+}
+
+type Sent = UnsyncBoxBody<Bytes, Infallible>;
+
+impl Client {
+    async fn of(protocol: &str, stream: TlsStream<DuplexStream>) -> Self {
+        let stream = TokioIo::new(stream);
+        if protocol == "h2" {
+            let (sender, connection) =
+                hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+            tokio::spawn(connection);
+            return Self::Two(sender);
+        }
+        let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
+        tokio::spawn(connection);
+        Self::One(sender)
+    }
+
+    async fn get(&mut self, path: &str) -> http::Response<hyper::body::Incoming> {
+        self.send(http::Request::get(format!("https://localhost{path}")), Empty::new().boxed_unsync()).await
+    }
+
+    async fn send(&mut self, request: http::request::Builder, body: Sent) -> http::Response<hyper::body::Incoming> {
+        let request = request.header("host", "localhost").body(body).unwrap();
+        match self {
+            Self::One(sender) => {
+                sender.ready().await.unwrap();
+                sender.send_request(request).await.unwrap()
+            }
+            Self::Two(sender) => {
+                sender.ready().await.unwrap();
+                sender.send_request(request).await.unwrap()
+            }
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_quiet_connections_of_both_kinds() {
-    let served = Served::start().await;
-    let (stream, serving) = served.connect("http/1.1").await;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
-    tokio::spawn(connection);
-    let request = http::Request::get("/readyz").header("host", "x").body(Empty::<Bytes>::new()).unwrap();
-    let answer = sender.send_request(request).await.unwrap();
-    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
-    served.stop.send_replace(true);
-    assert!(lasts(serving).await < Duration::from_secs(1));
+    for protocol in ["http/1.1", "h2"] {
+        let served = Served::start().await;
+        let (stream, serving) = served.connect(protocol).await;
+        let mut client = Client::of(protocol, stream).await;
+        let answer = client.get("/readyz").await;
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "ok");
+        // One of HTTP/1.1 that is quiet for longer has not begun its next request in time.
+        sleep(SLOWEST_START / 2).await;
+        assert!(!serving.is_finished(), "{protocol}: a quiet connection stays while the server runs");
+        served.stop.send_replace(true);
+        assert!(lasts(serving).await < Duration::from_secs(1), "{protocol}");
+    }
+}
+
+/// A body that comes in parts.
+fn in_parts() -> (mpsc::Sender<Bytes>, Sent) {
+    let (sender, parts) = mpsc::channel(2);
+    let parts = futures_util::stream::unfold(parts, async |mut parts: mpsc::Receiver<Bytes>| {
+        let part = parts.recv().await?;
+        Some((Ok::<_, Infallible>(hyper::body::Frame::data(part)), parts))
+    });
+    (sender, StreamBody::new(parts).boxed_unsync())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_lets_requests_in_flight_end() {
+    for protocol in ["http/1.1", "h2"] {
+        // The server looks at certificates of clients by the machine's own clock.
+        let served = Served { is_admin: true, ..Served::start_at(Clock::system().now()).await };
+        let (stream, serving) = served.connect(protocol).await;
+        let mut client = Client::of(protocol, stream).await;
+        let (sender, body) = in_parts();
+        let path = "/api/v1/namespaces/default/configmaps";
+        let request =
+            http::Request::post(format!("https://localhost{path}")).header("content-type", "application/json");
+        let asking = tokio::spawn(async move { client.send(request, body).await });
+        let text = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "late" } }).to_string();
+        let (first, rest) = text.split_at(20);
+        sender.send(first.to_owned().into()).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        served.stop.send_replace(true);
+        sleep(SLOWEST_END / 2).await;
+        assert!(!serving.is_finished(), "{protocol}: half a request was cut");
+        sender.send(rest.to_owned().into()).await.unwrap();
+        drop(sender);
+        let answer = asking.await.unwrap();
+        assert_eq!(answer.status(), 201, "{protocol}");
+        let answer: Value = serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap();
+        assert!(lasts(serving).await < Duration::from_secs(1), "{protocol}");
+        let again = served.post(path, &serde_json::from_str(&text).unwrap()).await;
+        assert_eq!((&answer["metadata"]["name"], &again["reason"]), (&json!("late"), &json!("AlreadyExists")));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -119,7 +119,7 @@ async fn a_large_list_is_whole() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(16), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// However the pages are cut, together they are the list.
     #[test]

@@ -79,7 +79,7 @@ fn data() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(24), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// What merge patches do to a map, against the rule of RFC 7396.
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use http::Request;
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
@@ -115,6 +116,24 @@ async fn objects_whose_bytes_have_changed_on_disk_are_told_and_the_rest_is_serve
     let scene = scene.restart().await;
     let list = scene.server.get(HOSTILE_MAPS).await.expect(200);
     assert_eq!(names(&list), ["sound", "word"]);
+    scene.end(&[HOSTILE_MAPS]).await;
+}
+
+/// Whoever reads an object to write it out again would write it in another way than it is stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_has_the_bytes_of_the_store() {
+    let scene = Scene::begin().await;
+    let made = scene.server.post(HOSTILE_MAPS, &json!({ "metadata": { "name": "odd" }, "data": { "x": "1" } })).await;
+    let uid = made.expect(201)["metadata"]["uid"].as_str().unwrap().to_owned();
+    // No program of ours writes spaces, nor a letter as its number.
+    let odd = r#""data" :  {"x":"\u0031"}"#;
+    let text = format!(r#"{{"metadata":{{"name":"odd","namespace":"hostile","uid":"{uid}"}},{odd}}}"#);
+    let scene = scene.restart_after(|folder| overwrite(folder, "configmaps", "odd", &text)).await;
+    for path in [HOSTILE_MAPS.to_owned(), format!("{HOSTILE_MAPS}/odd"), format!("{HOSTILE_MAPS}?labelSelector=!none")]
+    {
+        let answer = scene.server.client.request_text(Request::get(&path).body(Vec::new()).unwrap()).await.unwrap();
+        assert!(answer.contains(odd), "{path}: {answer}");
+    }
     scene.end(&[HOSTILE_MAPS]).await;
 }
 

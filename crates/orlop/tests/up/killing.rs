@@ -21,8 +21,10 @@ use super::storing::claim;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[("vms_survive_kills", vms_survive_kills)];
 
-/// How often something is killed; `make soak` does it longer. `ORLOP_KILL_SEED` chooses what and when.
+/// How many processes are killed, as many of each kind; `make soak` kills more. `ORLOP_KILL_SEED` chooses which and when.
 const KILLS: usize = 12;
+/// How often one is looked for until it is there to be killed: between two lives there is none.
+const LOOKS: usize = 500;
 const VMS: [&str; 3] = ["a", "b", "c"];
 /// The longest pause before a kill: anything between nothing and a whole start.
 const LONGEST: u64 = 1500;
@@ -54,13 +56,25 @@ fn vms_survive_kills() -> Result<()> {
         machine.phase(name, Phase::Running, None)?;
     }
     let witness = Witness::start();
-    for round in 0..testkit::soak::rounds(KILLS) {
-        let name = VMS[chance.random_range(0..VMS.len())];
-        let victim = [Victim::Qemu, Victim::Launcher, Victim::Shim, Victim::Up][chance.random_range(0..4)];
-        std::thread::sleep(Duration::from_millis(chance.random_range(0..LONGEST)));
-        strike(&mut machine, victim, name)
-            .with_context(|| format!("round {round} of seed {seed}: {victim:?} of {name}"))?;
-        witness.check().with_context(|| format!("round {round} of seed {seed}: {victim:?} of {name}"))?;
+    let mut victims = Vec::new();
+    for number in 0..testkit::soak::rounds(KILLS) {
+        if victims.is_empty() {
+            victims = vec![Victim::Qemu, Victim::Launcher, Victim::Shim, Victim::Up];
+        }
+        let victim = victims.swap_remove(chance.random_range(0..victims.len()));
+        let of = |name: &str| format!("kill {number} of seed {seed}: {victim:?} of {name}");
+        let mut looks = 0;
+        loop {
+            let name = VMS[chance.random_range(0..VMS.len())];
+            std::thread::sleep(Duration::from_millis(chance.random_range(0..LONGEST)));
+            let is_killed = strike(&mut machine, victim, name).with_context(|| of(name))?;
+            witness.check().with_context(|| of(name))?;
+            if is_killed {
+                break;
+            }
+            looks += 1;
+            ensure!(looks < LOOKS, "{}: there is none any more", of(name));
+        }
     }
     for name in VMS {
         let told = |vm: Option<&VirtualMachine>| {
@@ -79,30 +93,33 @@ fn vms_survive_kills() -> Result<()> {
     witness.check()
 }
 
-fn strike(machine: &mut Machine, victim: Victim, name: &str) -> Result<()> {
+/// Kills a process, unless there is none at this moment; tells whether it did.
+fn strike(machine: &mut Machine, victim: Victim, name: &str) -> Result<bool> {
     let qemu = qemus(name).first().copied();
     let pid = match victim {
         Victim::Up => {
             machine.kill()?;
-            return machine.start();
+            return machine.start().map(|()| true);
         }
         Victim::Qemu => qemu,
         Victim::Launcher => qemu.and_then(parent),
         Victim::Shim => qemu.and_then(parent).and_then(parent),
     };
-    // Between two lives there is nothing to kill.
-    let Some(pid) = pid.filter(|pid| *pid > 1) else { return Ok(()) };
+    let Some(pid) = pid.filter(|pid| *pid > 1) else { return Ok(false) };
     let words = command_line(pid);
     match victim {
         // A process that ends has none.
-        _ if words.is_empty() => return Ok(()),
+        _ if words.is_empty() => return Ok(false),
         Victim::Shim => ensure!(words.contains(" shim "), "{words} is no shim"),
         Victim::Launcher => ensure!(words.contains("virt-launcher"), "{words} is no launcher"),
         Victim::Qemu | Victim::Up => {}
     }
-    // It may have ended by itself, being between two lives.
-    let _ = kill(pid);
-    Ok(())
+    // It may have ended by itself just now.
+    if kill(pid).is_err() {
+        return Ok(false);
+    }
+    testkit::waiting::until("a killed process ends", || command_line(pid) != words);
+    Ok(true)
 }
 
 fn parent(pid: u32) -> Option<u32> {

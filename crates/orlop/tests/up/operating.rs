@@ -1,7 +1,8 @@
 //! Starting, stopping, looking: what an operator does with `orlop up`.
 
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use api::vm::VirtualMachine;
@@ -86,11 +87,26 @@ fn a_second_start_names_the_first() -> Result<()> {
 
 fn only_the_owner_reaches_it() -> Result<()> {
     let mut machine = Machine::up()?;
+    machine.ready()?;
     let mode = std::fs::metadata(machine.kubeconfig())?.permissions().mode();
     ensure!(mode & 0o777 == 0o600, "{mode:o}");
-    // Of pods' tokens and secrets nobody else reads any: they do not come past the folder that holds all.
-    let mode = std::fs::metadata(machine.data())?.permissions().mode();
-    ensure!(mode & 0o777 == 0o700, "{mode:o}");
+    // Whoever comes as far as the folder gets no further, nor in a folder that an earlier version left open.
+    let (data, beside) = (machine.data(), machine.data().with_file_name("log"));
+    std::fs::set_permissions(data.parent().context("no folder above")?, PermissionsExt::from_mode(0o755))?;
+    std::fs::set_permissions(&beside, PermissionsExt::from_mode(0o644))?;
+    for is_open in [false, true] {
+        if is_open {
+            machine.terminate()?;
+            std::fs::set_permissions(&data, PermissionsExt::from_mode(0o755))?;
+            ensure!(!seen_by_others(&below(&data)?)?.is_empty(), "this test sees nothing");
+            machine.start()?;
+        }
+        let mut all = below(&data)?;
+        ensure!(all.contains(&machine.kubeconfig()) && all.contains(&data.join("objects.sqlite")), "{all:?}");
+        all.push(beside.clone());
+        let seen = seen_by_others(&all)?;
+        ensure!(seen == [beside.display().to_string()], "others see {seen:?}");
+    }
     let listening = listeners(machine.pid())?;
     // Itself, and pods with tokens.
     for reached in ["127.0.0.1:", "10.199.0.1:", "[fd99::1]:"] {
@@ -101,6 +117,24 @@ fn only_the_owner_reaches_it() -> Result<()> {
     let said = e2e::output(&mut machine.orlop(&["status"])).unwrap_err().to_string();
     ensure!(said.contains("does not run here"), "{said}");
     Ok(())
+}
+
+/// All files, folders and sockets below a folder.
+fn below(folder: &Path) -> Result<Vec<PathBuf>> {
+    let found = e2e::output(std::process::Command::new("find").arg(folder).args(["-mindepth", "1"]))?;
+    Ok(found.lines().map(PathBuf::from).collect())
+}
+
+/// Those of some paths that a user of this machine who is nobody gets at.
+fn seen_by_others(paths: &[PathBuf]) -> Result<Vec<String>> {
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "stat", "--format", "%n", "--"]);
+    let output = command.args(paths).output()?;
+    let refused = String::from_utf8_lossy(&output.stderr);
+    let seen: Vec<String> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    // What went meanwhile is told as well: each path is either seen or told.
+    ensure!(seen.len() + refused.lines().count() == paths.len(), "stat did not look at all: {refused}");
+    Ok(seen)
 }
 
 fn a_small_limit_of_open_files_is_raised() -> Result<()> {

@@ -71,7 +71,8 @@ fn a_claims_data_outlives_its_guest() -> Result<()> {
     // Nothing of it is lost when the VM goes; with the claim it goes.
     machine.delete::<VirtualMachine>("v")?;
     machine.gone::<VirtualMachine>("v")?;
-    let volumes = || std::fs::read_dir(machine.data().join("volumes")).map_or(0, Iterator::count);
+    let folder = machine.data().join("volumes");
+    let volumes = || std::fs::read_dir(&folder).map_or(usize::MAX, Iterator::count);
     ensure!(volumes() == 1);
     // Another VM, whose launcher is another user of the machine, has it next.
     machine.create::<VirtualMachine>(with_claim("w")?)?;
@@ -84,6 +85,7 @@ fn a_claims_data_outlives_its_guest() -> Result<()> {
     machine.gone::<VirtualMachine>("w")?;
     machine.delete::<PersistentVolumeClaim>("data")?;
     machine.gone::<PersistentVolumeClaim>("data")?;
+    testkit::waiting::until("the claim's data is gone", || volumes() == 0);
     Ok(())
 }
 

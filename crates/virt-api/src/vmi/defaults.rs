@@ -227,7 +227,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: testkit::soak::cases(128), ..ProptestConfig::default() })]
 
         #[test]
         fn what_is_filled_in_is_filled_in_once(

@@ -89,7 +89,7 @@ fn kubevirt() -> Value {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(192), ..ProptestConfig::default() })]
 
     #[test]
     fn an_admitted_instance_is_admitted_unchanged_again(sent in sensible(), architecture in architectures()) {

@@ -99,6 +99,25 @@ mod tests {
         assert_eq!(claim("spec.volumes[0]", "c", &places, Some(8192)).unwrap().disk.virtual_size, 4096);
     }
 
+    /// Whoever writes to a disk may write the header of another format there, one that names a file of the machine.
+    #[test]
+    fn a_claim_is_raw_whatever_its_bytes_look_like() {
+        let folder = tempfile::tempdir().unwrap();
+        let (secret, file) = (folder.path().join("secret"), folder.path().join("disk.img"));
+        std::fs::write(&secret, vec![7; 65536]).unwrap();
+        storage::qcow2::create_overlay(&file, &secret, storage::qcow2::Format::Raw, 65536).unwrap();
+        let length = std::fs::metadata(&file).unwrap().len();
+        assert!(std::fs::read(&file).unwrap().starts_with(b"QFI\xfb"));
+        for place in [folder.path().to_owned(), file.clone()] {
+            let places = Places { claims: BTreeMap::from([("c".to_owned(), place)]), ..Places::default() };
+            let source = claim("spec.volumes[0]", "c", &places, None).unwrap();
+            // As large as the file, not as its header says.
+            assert_eq!(source.disk.virtual_size, length);
+            let source = source.source(false);
+            assert_eq!((source.format, source.base.is_none(), &source.path), (Format::Raw, true, &file));
+        }
+    }
+
     #[test]
     fn a_claim_is_as_large_as_was_asked_for() {
         let info = json!({ "claimName": "c", "requests": { "storage": "1Gi" }, "capacity": { "storage": "2Gi" } });

@@ -282,7 +282,7 @@ fn preferences() -> BoxedStrategy<Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(96), ..ProptestConfig::default() })]
 
     #[test]
     fn a_preference_changes_nothing_that_was_set(vmi in instances(), preference in preferences()) {

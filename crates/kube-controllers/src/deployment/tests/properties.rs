@@ -86,7 +86,7 @@ fn limit() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(testkit::soak::cases(100)))]
 
     #[test]
     fn a_rollout_stays_within_its_limits_while_no_pod_fails(

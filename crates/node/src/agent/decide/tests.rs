@@ -39,7 +39,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(512), ..ProptestConfig::default() })]
 
     /// The model itself asserts that no container is started twice, that nothing is started which has ended for good, that a
     /// terminal phase never changes, and that an object is let go only after everything else.

@@ -299,7 +299,7 @@ fn seen(root: &Path) -> BTreeMap<String, Option<String>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(300), ..ProptestConfig::default() })]
 
     #[test]
     #[ignore = "needs root: make test"]
