@@ -48,6 +48,7 @@ fn main() -> std::process::ExitCode {
         async a_killed_qemu_is_told_and_a_killed_launcher_takes_it_along,
         async a_sigterm_shuts_the_guest_down_before_the_launcher_ends,
         async a_qemu_that_does_not_start_is_told_in_its_own_words,
+        async an_attempt_that_failed_is_in_nobodys_way,
     ];
     let limited = tests![async an_out_of_memory_kill_is_told_as_such];
     let limited = limited.into_iter().map(|test| test.needing(&[Need::Root]));
@@ -344,6 +345,29 @@ async fn a_qemu_that_does_not_start_is_told_in_its_own_words() -> Result<()> {
     ensure!(status.message().contains("spec.domain.launchSecurity"), "{status}");
     ensure!(launcher.client.get_domain(Empty {}).await?.into_inner().state() != State::Running);
     Ok(())
+}
+
+async fn an_attempt_that_failed_is_in_nobodys_way() -> Result<()> {
+    let mut launcher = Launcher::start("again").await?;
+    let whole = demo("again", &json!({}))?;
+    let mut vmi = whole.clone();
+    let volumes = vmi["spec"]["volumes"].as_array_mut().context("volumes")?;
+    volumes.insert(0, json!({ "name": "made", "emptyDisk": { "capacity": "1Mi" } }));
+    volumes.push(json!({ "name": "lost", "containerDisk": { "image": "oci:/no/such/folder:x" } }));
+    // The reason stays the same: what the first attempt has made is not what the second one stumbles over.
+    for _ in 0..2 {
+        let status = launcher.client.sync(request(&vmi)).await.err().context("there is no such image")?;
+        ensure!(status.message().contains("spec.volumes[2].containerDisk"), "{status}");
+        ensure!(status.code() == tonic::Code::Unavailable, "an image may come: {status}");
+    }
+    // What nobody makes a disk of is no use to try again.
+    let volumes = vmi["spec"]["volumes"].as_array_mut().context("volumes")?;
+    volumes[2] = json!({ "name": "lost", "serviceAccount": { "serviceAccountName": "x" } });
+    let status = launcher.client.sync(request(&vmi)).await.err().context("it is not supported")?;
+    ensure!(status.code() == tonic::Code::InvalidArgument, "{status}");
+    ensure!(status.message().contains("spec.volumes[2].serviceAccount"), "{status}");
+    // And the guest starts once it can.
+    launcher.boot(&whole).await
 }
 
 async fn an_out_of_memory_kill_is_told_as_such() -> Result<()> {

@@ -116,6 +116,17 @@ pub enum BootError {
     Start(#[from] StartError),
 }
 
+impl BootError {
+    /// Whether the same instance would fail again, however often it is tried.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Volume(VolumeError::Refused(_) | VolumeError::Reference { .. }) => true,
+            Self::Accelerator(_) | Self::Volume(_) | Self::Firmware { .. } | Self::Start(_) => false,
+        }
+    }
+}
+
 fn list(refusals: &[Refusal]) -> String {
     refusals.iter().map(|refusal| format!("  {refusal}")).collect::<Vec<_>>().join("\n")
 }

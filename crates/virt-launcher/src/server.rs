@@ -185,7 +185,7 @@ impl Service {
                 *slot = Slot::Failed { uid, domain: domain.clone() };
                 Ok(domain)
             }
-            Err(error @ BootError::Refused(_)) => Err(Status::invalid_argument(chain(&error))),
+            Err(error) if error.is_final() => Err(Status::invalid_argument(chain(&error))),
             Err(error) => Err(Status::unavailable(chain(&error))),
         }
     }

@@ -115,6 +115,16 @@ pub enum VolumeError {
         /// Why not.
         source: storage::iso::IsoError,
     },
+    /// What an earlier attempt has left could not be removed.
+    #[error("{path}: remove {}", file.display())]
+    Clear {
+        /// The field that asks for a new one.
+        path: String,
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A file could not be read.
     #[error("{path}: read {}", file.display())]
     Read {
@@ -133,7 +143,10 @@ impl VolumeError {
     }
 }
 
-/// Prepares every volume, and the files of a kernel boot.
+/// Prepares every volume, and the files of a kernel boot. It can be done again: each attempt begins anew.
+///
+/// # Assumptions
+/// No guest runs on what an earlier attempt has made.
 ///
 /// # Errors
 /// The first volume that cannot be had, by its path.
@@ -164,6 +177,7 @@ async fn prepare_volume(
     let Volume { cloud_init_no_cloud, cloud_init_config_drive, config_map, secret, .. } = volume;
     // Numbered, not named: a volume's name is the user's.
     let file = workshop.folder.join(format!("volume{index}"));
+    clear(path, &file)?;
     if let Some(container_disk) = container_disk {
         return images::container_disk(path, volume, container_disk, &file, workshop, held).await;
     }
@@ -214,6 +228,16 @@ async fn prepare_volume(
         return files_disk(&format!("{path}.secret"), label, folder, secret.optional, &file);
     }
     Err(VolumeError::refused(path, "says nothing about where its bytes come from"))
+}
+
+/// Takes away what an attempt that failed has left: no guest has run on it.
+fn clear(path: &str, file: &Path) -> Result<(), VolumeError> {
+    match std::fs::remove_file(file) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(VolumeError::Clear { path: path.to_owned(), file: file.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses sources that nothing makes a disk of yet; a new one does not compile until somebody has thought of it.
