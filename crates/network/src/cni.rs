@@ -321,7 +321,6 @@ impl Cni {
             tracing::warn!(id = record.id, %error, "a CNI plugin did not remove a pod's link");
         }
         self.remove_leftovers(records, Some(&record.id)).await?;
-        self.unguard(records, record).await;
         records.remove(&record.id).map_err(records_error("remove"))?;
         if records.pods.values().all(|record| record.host_ports.is_empty())
             && let Some(former) = &records.former
@@ -334,14 +333,16 @@ impl Cni {
         Ok(())
     }
 
-    /// Removes links and addresses of nobody; `gone` is nobody already.
+    /// Removes links, their rules and addresses of nobody; `gone` is nobody already.
     async fn remove_leftovers(&self, records: &Records, gone: Option<&str>) -> Result<(), CniError> {
         let living = || records.pods.values().filter(|record| Some(record.id.as_str()) != gone);
         let links = living().filter_map(|record| match &record.progress {
             Progress::Added { host_link, .. } => host_link.as_deref(),
             Progress::Adding => None,
         });
-        leftovers::remove_links(&self.settings.network.bridge, &links.collect()).await?;
+        let links = links.collect();
+        leftovers::remove_links(&self.settings.network.bridge, &links).await?;
+        guard::retain(&host::table(&self.settings.network.bridge), &links).await?;
         let used = living().flat_map(|record| &record.addresses).copied().collect();
         let folder = plugins::address_files(&self.settings).join(plugins::network(&self.settings));
         leftovers::remove_addresses(&folder, &used).map_err(records_error("remove"))

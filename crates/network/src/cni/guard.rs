@@ -13,11 +13,12 @@
 //! Rules are text here, as `nft` has it for verdict maps: a pod's link leads to its chain, so that a frame meets the rules of
 //! one pod, however many there are. A link that is in no map is being made, and nothing of its pod runs yet.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::records::{Progress, Record, Records};
-use super::{Cni, CniError, NftError, host, records_error};
+use super::records::{Progress, Record};
+use super::{Cni, CniError, NftError, host, leftovers, records_error};
 use crate::mac::Mac;
 use crate::nft;
 
@@ -61,17 +62,6 @@ impl Cni {
         records.put(record).map_err(records_error("write"))?;
         Ok(addresses)
     }
-
-    /// Removes the rules of a pod whose link is gone. They concern nobody any more: what stays goes when all are made anew.
-    pub(super) async fn unguard(&self, records: &Records, record: &Record) {
-        if records.is_made
-            && self.forgeable().is_none()
-            && let Some(port) = Port::of(record)
-            && let Err(error) = remove(&host::table(&self.settings.network.bridge), &port).await
-        {
-            tracing::warn!(id = record.id, %error, "the rules of a pod that is gone were not removed");
-        }
-    }
 }
 
 /// A plugin chose the name; no other text becomes a rule.
@@ -100,16 +90,25 @@ pub(super) async fn replace(table: &str, ports: &[Port<'_>]) -> Result<(), NftEr
 /// Adds the rules of one more, or renews them.
 pub(super) async fn add(table: &str, port: &Port<'_>) -> Result<(), NftError> {
     let mut script = String::new();
-    remove_port(&mut script, table, port);
+    remove_port(&mut script, table, port.link);
     add_port(&mut script, table, port);
     run(&script).await
 }
 
-/// Removes the rules of one, if there are any.
-pub(super) async fn remove(table: &str, port: &Port<'_>) -> Result<(), NftError> {
+/// Removes the rules of links that are not among these.
+pub(super) async fn retain(table: &str, known: &BTreeSet<&str>) -> Result<(), NftError> {
+    let listed = match nft::run(&["-j", "list", "map", "bridge", table, "pods"], &[]).await {
+        // There are none at all.
+        Err(NftError::Refused(_)) => return Ok(()),
+        listed => listed?,
+    };
+    let maps = leftovers::objects(&listed, "map");
+    let elements = maps.iter().flat_map(|map| map["elem"].as_array().into_iter().flatten());
+    let gone =
+        elements.filter_map(|element| element[0].as_str()).filter(|link| !known.contains(link) && is_plain(link));
     let mut script = String::new();
-    remove_port(&mut script, table, port);
-    run(&script).await
+    gone.for_each(|link| remove_port(&mut script, table, link));
+    if script.is_empty() { Ok(()) } else { run(&script).await }
 }
 
 /// Removes all.
@@ -127,7 +126,7 @@ fn removal(table: &str) -> String {
 }
 
 /// An addition changes nothing of what is there, and what is there can be removed.
-fn remove_port(script: &mut String, table: &str, Port { link, .. }: &Port<'_>) {
+fn remove_port(script: &mut String, table: &str, link: &str) {
     let _infallible = write!(
         script,
         "add chain bridge {table} from-{link}\n\

@@ -97,7 +97,7 @@ fn removal(family: &str, listed: &[u8], was_there: bool) -> String {
     rules.chain(chains).collect()
 }
 
-fn objects(listed: &[u8], kind: &str) -> Vec<Value> {
+pub(super) fn objects(listed: &[u8], kind: &str) -> Vec<Value> {
     let listed: Value = serde_json::from_slice(listed).unwrap_or_default();
     let all = listed["nftables"].as_array().cloned().unwrap_or_default();
     all.into_iter().map(|mut object| object[kind].take()).filter(|object| !object.is_null()).collect()

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::parts::Failure;
+use super::record::Record;
 use super::{PAUSE, Shared};
 use crate::lease;
 pub(super) use machine::Machine;
@@ -148,7 +149,7 @@ async fn used_images(shared: &Shared) -> BTreeSet<String> {
     let mut used = BTreeSet::new();
     for entry in entries {
         let entry = entry.lock().await;
-        used.extend(entry.record.iter().flat_map(|record| record.contents()).cloned());
+        used.extend(entry.record.iter().flat_map(Record::contents).cloned());
     }
     used
 }
