@@ -87,7 +87,7 @@ async fn main() -> Result<()> {
     );
     print!("{}", table(&HEADS, &rows));
     if !ratios.is_empty() {
-        print!("\nours for each of theirs: the median of {rounds} rounds, and what half of them lie between\n");
+        println!("\nours for each of theirs: the median of {rounds} rounds, and what half of them lie between");
         print!("{}", table(&RATIO_HEADS, &ratios));
     }
     Ok(())

@@ -113,7 +113,7 @@ async fn main() -> Result<()> {
     println!("{pods} pods, {nodes} nodes, {} build", own_profile());
     print!("{}", table(&HEADS, &rows));
     if !ratios.is_empty() {
-        print!("\nours for each of theirs: the median of {rounds} rounds, and what half of them lie between\n");
+        println!("\nours for each of theirs: the median of {rounds} rounds, and what half of them lie between");
         print!("{}", table(&RATIO_HEADS, &ratios));
     }
     Ok(())
