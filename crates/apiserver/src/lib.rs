@@ -29,6 +29,9 @@ mod crds;
 mod discovery;
 mod expiry;
 mod facts;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod identity;
 mod impersonation;
 mod json;
