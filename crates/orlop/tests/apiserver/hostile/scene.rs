@@ -183,16 +183,14 @@ impl Scene {
         versions.extend(preferred.map(|group| format!("/apis/{}", text(&group["preferredVersion"]["groupVersion"]))));
         let mut all = Vec::new();
         for version in versions {
-            let kinds = ask(&mut admin, Method::GET, &version, &Value::Null).await.unwrap();
-            for kind in kinds["resources"].as_array().unwrap() {
+            let kinds = seen(&mut admin, &version).await;
+            for kind in kinds["resources"].as_array().into_iter().flatten() {
                 let can = |verb: &str| kind["verbs"].as_array().unwrap().iter().any(|one| one == verb);
                 if !can("list") || !can("delete") {
                     continue;
                 }
                 let collection = format!("{version}/{}", text(&kind["name"]));
-                // A kind that is on its way out may be gone by now.
-                let answer = Ask::get(&collection).answered(&[200, 404]).send(&mut admin).await;
-                let list: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+                let list = seen(&mut admin, &collection).await;
                 let items = list["items"].as_array().into_iter().flatten();
                 all.extend(items.map(|item| Found::of(&version, kind, item)));
             }
@@ -235,6 +233,12 @@ impl Found {
             || self.path.contains("/namespaces/hostile/")
             || self.path.ends_with(".example.com")
     }
+}
+
+/// A document; none of a kind that was on its way out and is gone by now.
+async fn seen(connection: &mut Connection, path: &str) -> Value {
+    let answer = Ask::get(path).answered(&[200, 404]).send(connection).await;
+    if answer.status() == 404 { Value::Null } else { serde_json::from_slice(answer.body()).unwrap() }
 }
 
 fn text(value: &Value) -> &str {
