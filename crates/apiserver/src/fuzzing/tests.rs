@@ -63,7 +63,7 @@ fn certificate_of_a_client() -> &'static [u8] {
 /// A pod in protobuf: `kubectl run p --image=i` sends about this.
 fn pod_in_protobuf() -> Vec<u8> {
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
+        [&[(number << 3) | 2, u8::try_from(bytes.len()).unwrap()], bytes].concat()
     }
     let labels = field(11, &[field(1, b"a"), field(2, b"b")].concat());
     let metadata = field(1, &[field(1, b"p"), labels].concat());

@@ -131,7 +131,7 @@ pub(super) fn values_that_are_too_deep() -> Case {
 /// A revision's data is JSON within protobuf, and was read by a parser of its own.
 pub(super) fn values_that_are_too_deep_within_protobuf() -> Case {
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-        let mut out = vec![number << 3 | 2];
+        let mut out = vec![(number << 3) | 2];
         let mut left = bytes.len();
         while left > 127 {
             out.push(u8::try_from(left & 127).unwrap() | 128);
