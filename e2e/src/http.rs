@@ -17,8 +17,10 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::kubeconfig::Kubeconfig;
 
@@ -53,14 +55,35 @@ impl Server {
     /// # Errors
     /// When nobody listens, or the handshake fails.
     pub async fn connect(&self) -> Result<Connection> {
-        let stream =
-            TcpStream::connect(&self.authority).await.with_context(|| format!("connect {}", self.authority))?;
-        stream.set_nodelay(true)?;
-        let stream = self.tls.connect(self.name.clone(), stream).await.context("TLS")?;
+        let stream = self.stream().await?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.context("HTTP")?;
         // It ends by itself when the sender is dropped or the server closes; its errors reach the sender.
         tokio::spawn(connection);
         Ok(Connection { sender, server: self.clone() })
+    }
+
+    /// Opens a connection and writes a request on it, or the start of one, byte by byte as it is given: `GET / HTTP/1.1` and
+    /// whatever headers are to be there besides those that say who asks and whom.
+    ///
+    /// # Errors
+    /// As for [`Self::connect`].
+    pub async fn begin(&self, head: &str, body: &[u8]) -> Result<TlsStream<TcpStream>> {
+        let mut request = format!("{head}\r\nHost: {}\r\n", self.authority).into_bytes();
+        if let Some(authorization) = &self.authorization {
+            request.extend([b"Authorization: ", authorization.as_bytes(), b"\r\n"].concat());
+        }
+        request.extend([b"\r\n", body].concat());
+        let mut stream = self.stream().await?;
+        stream.write_all(&request).await.context("write the request")?;
+        stream.flush().await.context("write the request")?;
+        Ok(stream)
+    }
+
+    async fn stream(&self) -> Result<TlsStream<TcpStream>> {
+        let stream =
+            TcpStream::connect(&self.authority).await.with_context(|| format!("connect {}", self.authority))?;
+        stream.set_nodelay(true)?;
+        self.tls.connect(self.name.clone(), stream).await.context("TLS")
     }
 }
 

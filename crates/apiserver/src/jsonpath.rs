@@ -30,13 +30,21 @@ enum Step {
 impl Path {
     /// Reads `.spec.containers[*].image`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_within(text, 0)
+    }
+
+    /// The same within so many filters.
+    fn parse_within(text: &str, filters: usize) -> Result<Self, String> {
+        if filters > MOST_FILTERS {
+            return Err("too many filters within each other".to_owned());
+        }
         let text = text.trim();
         let inner = text.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(text);
         let inner = inner.strip_prefix(['$', '@']).unwrap_or(inner);
         let mut steps = Vec::new();
         let mut rest = inner;
         while !rest.is_empty() {
-            let (step, after) = step(rest)?;
+            let (step, after) = step(rest, filters)?;
             steps.extend(step);
             rest = after;
             if steps.len() > MOST_STEPS {
@@ -46,28 +54,45 @@ impl Path {
         Ok(Self { steps })
     }
 
-    /// All values that it leads to.
+    /// The values that it leads to: not more than anyone can read, and none that is too far to look for.
     pub(crate) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+        self.find_within(value, &mut { MOST_LOOKED_AT })
+    }
+
+    /// The same with so many values left to look at.
+    fn find_within<'a>(&self, value: &'a Value, left: &mut usize) -> Vec<&'a Value> {
         let mut found = vec![value];
         for step in &self.steps {
-            found = found.into_iter().flat_map(|value| step.find(value)).take(MOST_VALUES).collect();
+            let mut next = Vec::new();
+            for value in found {
+                if next.len() >= MOST_VALUES {
+                    break;
+                }
+                step.find(value, left, &mut next);
+            }
+            next.truncate(MOST_VALUES);
+            found = next;
         }
         found
     }
 }
 
 const MOST_STEPS: usize = 64;
+/// Each is read by the same function once more.
+const MOST_FILTERS: usize = 8;
 /// More values than a table's cell can show.
 const MOST_VALUES: usize = 1000;
+/// A few steps that each look through everything below the last would look at some values again and again.
+const MOST_LOOKED_AT: usize = 100_000;
 
 impl Step {
-    fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+    fn find<'a>(&self, value: &'a Value, left: &mut usize, found: &mut Vec<&'a Value>) {
         match self {
-            Self::Field(name) => value.get(name).into_iter().collect(),
-            Self::All => children(value),
+            Self::Field(name) => found.extend(value.get(name)),
+            Self::All => found.extend(children(value, left)),
             Self::Index(index) => {
                 let items = value.as_array().map_or(&[][..], |items| items);
-                position(*index, items.len()).and_then(|index| items.get(index)).into_iter().collect()
+                found.extend(position(*index, items.len()).and_then(|index| items.get(index)));
             }
             Self::Slice(from, to) => {
                 let items = value.as_array().map_or(&[][..], |items| items);
@@ -75,28 +100,42 @@ impl Step {
                     index.map_or(Some(otherwise), |index| position(index, items.len()))
                 };
                 let (from, to) = (at(from, 0).unwrap_or(items.len()), at(to, items.len()).unwrap_or(items.len()));
-                items.get(from..to.max(from)).unwrap_or_default().iter().collect()
+                found.extend(items.get(from..to.max(from)).unwrap_or_default().iter().take(MOST_VALUES));
             }
-            Self::Filter { field, equal, value: wanted } => children(value)
-                .into_iter()
-                .filter(|item| field.find(item).iter().any(|found| (**found == *wanted) == *equal))
-                .collect(),
-            Self::Has(field) => children(value).into_iter().filter(|item| !field.find(item).is_empty()).collect(),
+            Self::Filter { field, equal, value: wanted } => {
+                for item in children(value, left) {
+                    if field.find_within(item, left).iter().any(|found| (**found == *wanted) == *equal) {
+                        found.push(item);
+                    }
+                }
+            }
+            Self::Has(field) => {
+                for item in children(value, left) {
+                    if !field.find_within(item, left).is_empty() {
+                        found.push(item);
+                    }
+                }
+            }
             Self::Descend(name) => {
-                let mut found: Vec<&Value> = value.get(name).into_iter().collect();
-                found.extend(children(value).into_iter().flat_map(|child| self.find(child)));
-                found
+                found.extend(value.get(name));
+                for child in children(value, left) {
+                    self.find(child, left, found);
+                }
             }
         }
     }
 }
 
-fn children(value: &Value) -> Vec<&Value> {
-    match value {
-        Value::Array(items) => items.iter().collect(),
-        Value::Object(map) => map.values().collect(),
+/// What is directly below a value, as far as there is something left to look at.
+fn children<'a>(value: &'a Value, left: &mut usize) -> Vec<&'a Value> {
+    let most = *left;
+    let below: Vec<&Value> = match value {
+        Value::Array(items) => items.iter().take(most).collect(),
+        Value::Object(map) => map.values().take(most).collect(),
         _ => Vec::new(),
-    }
+    };
+    *left -= below.len();
+    below
 }
 
 fn position(index: i64, length: usize) -> Option<usize> {
@@ -104,7 +143,7 @@ fn position(index: i64, length: usize) -> Option<usize> {
     usize::try_from(if index < 0 { index + length } else { index }).ok()
 }
 
-fn step(text: &str) -> Result<(Option<Step>, &str), String> {
+fn step(text: &str, filters: usize) -> Result<(Option<Step>, &str), String> {
     if let Some(rest) = text.strip_prefix("..") {
         let (name, rest) = name(rest);
         return if name.is_empty() {
@@ -122,7 +161,7 @@ fn step(text: &str) -> Result<(Option<Step>, &str), String> {
     }
     if let Some(rest) = text.strip_prefix('[') {
         let end = closing(rest).ok_or("unterminated array")?;
-        return Ok((Some(bracket(&rest[..end])?), &rest[end + 1..]));
+        return Ok((Some(bracket(&rest[..end], filters)?), &rest[end + 1..]));
     }
     let (name, rest) = name(text);
     if name.is_empty() { Err(format!("unexpected {text:?}")) } else { Ok((Some(Step::Field(name)), rest)) }
@@ -159,7 +198,7 @@ fn closing(text: &str) -> Option<usize> {
     None
 }
 
-fn bracket(text: &str) -> Result<Step, String> {
+fn bracket(text: &str, filters: usize) -> Result<Step, String> {
     let text = text.trim();
     if text == "*" {
         return Ok(Step::All);
@@ -168,7 +207,7 @@ fn bracket(text: &str) -> Result<Step, String> {
         return Ok(Step::Field(quoted));
     }
     if let Some(filter) = text.strip_prefix("?(").and_then(|rest| rest.strip_suffix(')')) {
-        return filter_step(filter);
+        return filter_step(filter, filters + 1);
     }
     let number = |text: &str| text.trim().parse::<i64>().map_err(|_| format!("invalid array index {text}"));
     match text.split_once(':') {
@@ -180,7 +219,7 @@ fn bracket(text: &str) -> Result<Step, String> {
     }
 }
 
-fn filter_step(text: &str) -> Result<Step, String> {
+fn filter_step(text: &str, filters: usize) -> Result<Step, String> {
     for (sign, equal) in [("==", true), ("!=", false)] {
         if let Some((field, value)) = text.split_once(sign) {
             let value = value.trim();
@@ -188,13 +227,13 @@ fn filter_step(text: &str) -> Result<Step, String> {
                 Some(text) => Value::String(text),
                 None => serde_json::from_str(value).map_err(|_| format!("cannot compare with {value}"))?,
             };
-            return Ok(Step::Filter { field: Path::parse(field)?, equal, value });
+            return Ok(Step::Filter { field: Path::parse_within(field, filters)?, equal, value });
         }
     }
     if text.contains(['<', '>']) {
         return Err("only == and != are supported in filters".to_owned());
     }
-    Ok(Step::Has(Path::parse(text)?))
+    Ok(Step::Has(Path::parse_within(text, filters)?))
 }
 
 fn quoted(text: &str) -> Option<String> {
@@ -241,6 +280,26 @@ mod tests {
         for path in [".a[", ".a[x]", ".a[?(@.b<1)]", ".."] {
             assert!(Path::parse(path).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn filters_within_filters_end_somewhere() {
+        let nested = |levels: usize| format!("{}a{}", "[?(".repeat(levels), ")]".repeat(levels));
+        assert!(Path::parse(&nested(MOST_FILTERS)).is_ok());
+        for levels in [MOST_FILTERS + 1, 500_000] {
+            assert_eq!(Path::parse(&nested(levels)).unwrap_err(), "too many filters within each other");
+        }
+    }
+
+    /// Each step looks through all that is below each of the values before it.
+    #[test]
+    fn what_is_looked_at_again_and_again_is_counted() {
+        let value = (0..90).fold(json!({ "b": vec![0; 1000] }), |inner, _| json!({ "a": inner }));
+        let path = Path::parse(&"..a".repeat(MOST_STEPS)).unwrap();
+        let mut left = 1_000_000;
+        assert!(path.find_within(&value, &mut left).len() <= MOST_VALUES);
+        assert_eq!(left, 0);
+        assert_eq!(find("..b", &value), [json!(vec![0; 1000])]);
     }
 
     proptest! {

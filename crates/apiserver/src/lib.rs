@@ -30,6 +30,9 @@ mod discovery;
 mod expiry;
 mod facts;
 mod folders;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod identity;
 mod impersonation;
 mod json;

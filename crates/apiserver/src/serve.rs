@@ -335,7 +335,7 @@ async fn drive<C>(
 }
 
 /// The subject of a certificate that the authority signed: CN is the user, each O a group.
-fn identify(certificate: &CertificateDer<'_>) -> Option<Identity> {
+pub(crate) fn identify(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let user = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
     let groups = parsed.subject().iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned);

@@ -34,6 +34,8 @@ use crate::status::Status;
 use crate::store::{Key, Object, WriteError};
 
 pub(crate) use delete::delete_everything;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use patch::Patch;
 
 /// A request for a resource, everything about it known.
 pub(crate) struct Call {

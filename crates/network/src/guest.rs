@@ -6,7 +6,10 @@
 mod advertisement;
 mod dhcp4;
 mod dhcp6;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(any(test, feature = "fuzzing"))]
 mod testing;
 #[cfg(test)]
 mod tests;

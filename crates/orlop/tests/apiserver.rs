@@ -11,6 +11,8 @@ mod crash;
 mod election;
 #[path = "apiserver/handler.rs"]
 mod handler;
+#[path = "apiserver/hostile.rs"]
+mod hostile;
 #[path = "apiserver/logging.rs"]
 mod logging;
 #[path = "apiserver/process.rs"]

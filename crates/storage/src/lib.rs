@@ -26,6 +26,9 @@
 pub mod cache;
 pub mod cloud_init;
 pub mod disk;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod image;
 pub mod images;
 pub mod iso;

@@ -17,6 +17,8 @@
 
 mod digest;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod layer;
 mod layout;
 mod manifest;

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use header::parse;
 pub use header::{Info, inspect, is_qcow2};
 
 /// The unit in which new images grow; QEMU's default.

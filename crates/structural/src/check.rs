@@ -13,9 +13,14 @@ mod rules;
 use serde_json::{Map, Value};
 
 use crate::error::FieldError;
-use crate::node::DEPTH;
+use crate::intern::Interner;
+use crate::node::{DEPTH, Node, Shared};
+use crate::parse;
 
-/// All problems of a schema that stands at `path`.
+/// How many problems of a schema are told.
+const MOST_ERRORS: usize = crate::validate::MOST_ERRORS;
+
+/// The problems of a schema that stands at `path`, as far as they are told.
 pub(crate) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     let Value::Object(root) = schema else {
         return vec![FieldError::invalid(path, schema, "must be an object")];
@@ -27,17 +32,19 @@ pub(crate) fn check(schema: &Value, path: &str) -> Vec<FieldError> {
     if flag(root, "nullable") {
         errors.push(FieldError::forbidden(format!("{path}.nullable"), "nullable cannot be true at the root"));
     }
+    // Read once: a schema may have defaults and rules on each of its levels.
+    let node = parse::parse(schema, &mut Interner::new());
     let mut structural = Vec::new();
     // Constructs that structural schemas do not have are told below, and make this step meaningless.
     if !nodes::has_unsupported(schema) {
         structural = invariants::check(root, path);
         if structural.is_empty() {
-            structural = defaults::check(schema, path);
+            structural = defaults::check(root, &node, path);
         }
     }
     let sound = structural.is_empty() && !nodes::has_unsupported(schema);
     errors.extend(structural);
-    errors.extend(nodes::check(root, path, sound));
+    errors.extend(nodes::check(root, node, path, sound));
     errors
 }
 
@@ -61,6 +68,11 @@ fn depth(value: &Value) -> usize {
             .saturating_add(1),
         _ => 0,
     }
+}
+
+/// Whether enough was found: nobody mends more at a time, and each problem has a path of its own.
+fn enough(errors: &[FieldError]) -> bool {
+    errors.len() >= MOST_ERRORS
 }
 
 fn flag(schema: &Map<String, Value>, key: &str) -> bool {
@@ -101,4 +113,16 @@ fn junctors<'a>(schema: &'a Map<String, Value>, path: &str) -> Vec<(String, &'a 
     }
     nested.extend(object(schema, "not").map(|not| (format!("{path}.not"), not)));
     nested
+}
+
+/// The nodes of those alternatives, in the same order.
+fn junctor_nodes(schema: &Map<String, Value>, node: &Node) -> Vec<Shared> {
+    let Some(read) = &node.junctors else { return Vec::new() };
+    let mut nodes = Vec::new();
+    for (key, all) in [("allOf", &read.all_of), ("anyOf", &read.any_of), ("oneOf", &read.one_of)] {
+        let branches = list(schema, key).iter().zip(all);
+        nodes.extend(branches.filter(|(branch, _)| branch.is_object()).map(|(_, node)| node.clone()));
+    }
+    nodes.extend(read.not.clone());
+    nodes
 }

@@ -33,6 +33,7 @@ mod go;
 mod intern;
 mod node;
 mod parse;
+mod place;
 mod prune;
 mod schema;
 mod validate;

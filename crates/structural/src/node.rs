@@ -62,6 +62,8 @@ pub(crate) struct Node {
     pub(crate) junctors: Option<Box<Junctors>>,
     pub(crate) rules: Box<[Rule]>,
     pub(crate) below: Below,
+    /// The least number of bytes that a value takes as JSON.
+    pub(crate) smallest: u64,
 }
 
 /// What a node or anything below it has, so that walks can turn back early.
@@ -193,7 +195,7 @@ impl Node {
         }
     }
 
-    /// Fills in `below` from the children.
+    /// Fills in `below` and `smallest` from the children.
     pub(crate) fn summed_up(mut self) -> Self {
         let mut below = Below {
             rules: !self.rules.is_empty(),
@@ -207,7 +209,24 @@ impl Node {
             below.embedded |= child.below.embedded;
         }
         self.below = below;
+        self.smallest = self.least();
         self
+    }
+
+    fn least(&self) -> u64 {
+        match self.kind {
+            Some(Type::Boolean) => 4,
+            Some(Type::Integer | Type::Number | Type::IntOrString) => 1,
+            Some(Type::Object) if !self.properties.is_empty() => {
+                let required = self.limits.as_deref().map_or(&[][..], |limits| &limits.required);
+                let fields = required.iter().filter_map(|name| {
+                    let inner = self.property(name).filter(|inner| inner.default.is_none())?;
+                    Some((u64::try_from(name.len()).unwrap_or(0) + 4).saturating_add(inner.smallest))
+                });
+                fields.fold(2, u64::saturating_add)
+            }
+            _ => 2,
+        }
     }
 }
 

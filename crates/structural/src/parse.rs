@@ -1,5 +1,7 @@
 //! From the JSON of a schema to nodes. Nothing is checked here: what makes no sense is left out.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::formats::Format;
@@ -12,10 +14,10 @@ pub(crate) fn parse(schema: &Value, interner: &mut Interner) -> Shared {
 }
 
 fn node(schema: &Value, interner: &mut Interner, depth: usize) -> Shared {
-    let Value::Object(schema) = schema else { return interner.node(Node::default()) };
+    let Value::Object(schema) = schema else { return interner.node(Node::default().summed_up()) };
     if depth > DEPTH {
         // No object reaches this deep; what lies here is neither pruned nor judged.
-        return interner.node(Node { preserve: true, ..Node::default() });
+        return interner.node(Node { preserve: true, ..Node::default() }.summed_up());
     }
     let node = Node {
         kind: kind(schema),
@@ -38,6 +40,7 @@ fn node(schema: &Value, interner: &mut Interner, depth: usize) -> Shared {
         junctors: junctors(schema, interner, depth),
         rules: list(schema, "x-kubernetes-validations").iter().filter_map(Rule::parse).collect(),
         below: Default::default(),
+        smallest: 0,
     };
     interner.node(node.summed_up())
 }
@@ -86,7 +89,7 @@ fn limits(schema: &Map<String, Value>, interner: &mut Interner) -> Option<Box<Li
             .filter(|pattern| !pattern.is_empty())
             .map(|pattern| interner.pattern(pattern)),
         format: schema.get("format").and_then(Value::as_str).and_then(|name| Format::of(name, kind(schema))),
-        required: strings(schema, "required"),
+        required: required(schema),
         allowed: list(schema, "enum").into(),
     };
     (limits != Limits::default()).then(|| Box::new(limits))
@@ -108,6 +111,17 @@ fn flag(schema: &Map<String, Value>, key: &str) -> bool {
 
 fn list<'a>(schema: &'a Map<String, Value>, key: &str) -> &'a [Value] {
     schema.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// Each once: a name that is there twice would be followed twice, and so would the next below it.
+fn required(schema: &Map<String, Value>) -> Box<[Box<str>]> {
+    let mut seen = BTreeSet::new();
+    list(schema, "required")
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|name| seen.insert(*name))
+        .map(Into::into)
+        .collect()
 }
 
 fn strings(schema: &Map<String, Value>, key: &str) -> Box<[Box<str>]> {

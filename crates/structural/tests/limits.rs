@@ -103,6 +103,37 @@ fn errors_are_bounded() {
     assert_eq!(errors.len(), 100);
 }
 
+/// Whoever followed each of them would do so twice on every level.
+#[test]
+fn a_field_that_is_required_twice_is_one_field() {
+    let schema = (0..90).fold(
+        json!({ "type": "string" }),
+        |inner, _| json!({ "type": "object", "required": ["a", "a"], "properties": { "a": inner } }),
+    );
+    let mut schema = schema;
+    schema["x-kubernetes-validations"] = json!([{ "rule": "has(self.a)" }]);
+    let schema = Schema::compile(&schema, PATH).unwrap();
+    assert_eq!(schema.validate(&json!({}), None).iter().filter(|error| error.reason == Reason::Required).count(), 1);
+}
+
+/// A path is in every error, and a name in it may be as long as a request.
+#[test]
+fn names_that_nobody_reads_are_not_repeated() {
+    let long = "k".repeat(500_000);
+    let told = |errors: &[structural::FieldError]| {
+        errors.iter().map(|error| error.field.len() + error.message.len()).max().unwrap_or_default()
+    };
+    let fields: serde_json::Map<String, Value> =
+        (0..5000).map(|turn| (format!("f{turn}"), json!({ "type": "foo" }))).collect();
+    let schema = json!({ "type": "object", "properties": { &long: { "type": "object", "properties": fields } } });
+    let errors = Schema::compile(&schema, PATH).unwrap_err();
+    assert!(errors.len() <= 300 && told(&errors) < 50_000, "{} of {}", errors.len(), told(&errors));
+    let items = json!({ "type": "array", "items": { "type": "string" } });
+    let schema = Schema::load(&json!({ "type": "object", "additionalProperties": items }));
+    let errors = schema.validate(&json!({ &long: vec![1; 5000] }), None);
+    assert!(errors.len() == 100 && told(&errors) < 50_000, "{}", told(&errors));
+}
+
 /// Requests share schemas across threads.
 #[test]
 fn schemas_can_be_shared() {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! alone      tests about the whole process
+//! edits      inputs for parsers that are nearly right
 //! harness    runs tests, and counts as ignored what this machine cannot run, with the reason
 //! needs      what a test may need: root, QEMU, the test guest, a program
 //! machine    a machine of the tests' own: namespaces in which nothing of the real one can be seen or touched
@@ -15,6 +16,7 @@
 #![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking, and so does what it is made of")]
 
 pub mod alone;
+pub mod edits;
 pub mod harness;
 pub mod machine;
 pub mod namespace;

@@ -259,13 +259,21 @@ fn check_version(version: &Value, paths: &Paths<'_>, errors: &mut Vec<FieldError
             return;
         }
     };
+    // Told once where they are: to compare what versions share takes as long as it is.
+    let columns = paths.of("additionalPrinterColumns", "additionalPrinterColumns");
     for (index, column) in version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate() {
-        let path = format!("{}[{index}]", paths.of("additionalPrinterColumns", "additionalPrinterColumns"));
-        check_column(column, &path, errors);
+        if errors.len() >= MOST_TOLD {
+            return;
+        }
+        check_column(column, &format!("{columns}[{index}]"), errors);
     }
+    let fields = paths.of("selectableFields", "selectableFields");
     for (index, field) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
         let text = field["jsonPath"].as_str().unwrap_or_default();
-        let path = format!("{}[{index}].jsonPath", paths.of("selectableFields", "selectableFields"));
+        let path = format!("{fields}[{index}].jsonPath");
+        if errors.len() >= MOST_TOLD {
+            return;
+        }
         if !matches!(schema.type_at(text), Some("string" | "integer" | "boolean")) {
             errors.push(invalid(&path, text, "is an invalid path: does not refer to a valid field"));
         }

@@ -89,7 +89,7 @@ fn assign(call: &Call, old: &Value, binding: &Value, node: &str, now: jiff::Time
 /// POST of an `Eviction`: a deletion that a disruption budget may refuse.
 pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
     let asked = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let eviction = call.document()?.value;
+    let eviction = call.document_of(("policy", "v1", "Eviction"))?;
     let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
     if !named.is_empty() && named != call.name() {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));

@@ -22,7 +22,7 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const LONGEST_MANAGER: usize = 128;
 
 /// A patch that was read.
-pub(super) enum Patch {
+pub(crate) enum Patch {
     Json(json_patch::Patch),
     Merge(Value, Vec<String>),
     Strategic(TypeId, Value, Vec<String>),
@@ -61,15 +61,20 @@ fn check_options(call: &Call) -> Result<(), Status> {
 
 impl Patch {
     pub(super) fn read(call: &Call) -> Result<Self, Status> {
-        match call.content_type() {
-            JSON => operations::read(&call.body).map(Self::Json),
+        let built_in = match &call.version.content {
+            Content::BuiltIn(id) => Some(*id),
+            Content::Custom(_) => None,
+        };
+        Self::of(call.content_type(), built_in, &call.body)
+    }
+
+    /// Reads a body of a media type; `built_in` is the kind that it changes, unless that is a custom one.
+    pub(crate) fn of(media_type: &str, built_in: Option<TypeId>, body: &[u8]) -> Result<Self, Status> {
+        match media_type {
+            JSON => operations::read(body).map(Self::Json),
             kind @ (MERGE | STRATEGIC) => {
-                let built_in = match &call.version.content {
-                    Content::BuiltIn(id) => Some(*id),
-                    Content::Custom(_) => None,
-                };
-                let document = json::parse(&call.body)
-                    .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+                let document =
+                    json::parse(body).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
                 if !document.value.is_object() {
                     return Err(Status::bad_request("error decoding patch: the patch is no object"));
                 }
@@ -90,7 +95,7 @@ impl Patch {
     }
 
     /// Applies it; gives the paths that it names twice.
-    pub(super) fn apply(&self, object: &mut Value) -> Result<Vec<String>, Status> {
+    pub(crate) fn apply(&self, object: &mut Value) -> Result<Vec<String>, Status> {
         match self {
             Self::Json(patch) => {
                 operations::apply(object, patch)?;

@@ -1,17 +1,21 @@
 //! More requests than there are places, bodies that do not come, answers that nobody reads.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use apiserver::{ApiServer, Identity, Place};
+use apiserver::logs::{LogRequest, LogStream, PodLogs};
+use apiserver::{ApiServer, Builder, Identity, Place, RequestBody};
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{Request, Response};
 use http_body::Frame;
-use http_body_util::{Full, StreamBody};
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use serde_json::json;
 use tower::Service as _;
+use tower::util::BoxCloneSyncService;
 
-use crate::support::{MAPS, Server, map};
+use crate::support::{MAPS, PODS, Server, map, pod};
 
 fn user(name: &str) -> Identity {
     Identity::new(name, [])
@@ -30,7 +34,11 @@ async fn code(server: &ApiServer, who: Identity, path: &str) -> u16 {
 
 /// Two users who may read, and enough in the store that a list is sent in pieces.
 async fn busy_server() -> Server {
-    let server = Server::on(ApiServer::builder(Place::Memory).seed(1).start().await.unwrap());
+    busy(ApiServer::builder(Place::Memory)).await
+}
+
+async fn busy(builder: Builder) -> Server {
+    let server = Server::on(builder.seed(1).start().await.unwrap());
     let mut large = map("large");
     large["data"]["x"] = "x".repeat(200_000).into();
     server.post(MAPS, &large).await.expect(201);
@@ -57,7 +65,7 @@ async fn bodies_that_do_not_come_keep_nobody_waiting() {
     let server = busy_server().await;
     let slow = || {
         let start = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from("{")))]);
-        let body = StreamBody::new(futures_util::StreamExt::chain(start, stream::pending()));
+        let body = StreamBody::new(start.chain(stream::pending()));
         let mut request = Request::post(MAPS).header("content-type", "application/json").body(body).unwrap();
         request.extensions_mut().insert(user("mallory"));
         let mut server = server.server.clone();
@@ -82,23 +90,98 @@ async fn bodies_that_do_not_come_keep_nobody_waiting() {
     assert_eq!(refused, 400);
 }
 
-#[tokio::test(start_paused = true)]
-async fn answers_that_nobody_reads_are_their_readers_own_loss() {
-    let server = busy_server().await;
+/// Asks until there is no place left, and reads nothing of what it is answered.
+async fn unread(server: &Server, path: &str) -> Vec<Response<apiserver::Body>> {
     let mut unread = Vec::new();
     loop {
-        let answer = get(&server.server, user("mallory"), MAPS).await;
+        let answer = get(&server.server, user("mallory"), path).await;
         if answer.status() == 429 {
-            break;
+            return unread;
         }
+        assert_eq!(answer.status(), 200, "{path}");
         unread.push(answer);
         assert!(unread.len() < 400, "places without end");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn answers_that_nobody_reads_are_their_readers_own_loss() {
+    let server = busy_server().await;
+    let mut unread = unread(&server, MAPS).await;
     assert_eq!(unread.len(), 60);
     others_are_answered(&server).await;
     // One turn for one that is read.
     unread.pop();
     assert_eq!(code(&server.server, user("mallory"), &format!("{MAPS}/large")).await, 200);
+}
+
+/// Documents for all take places like objects.
+#[tokio::test(start_paused = true)]
+async fn pages_that_nobody_reads_are_counted() {
+    let server = busy_server().await;
+    let unread = unread(&server, "/openapi/v2").await;
+    assert_eq!(unread.len(), 60);
+    others_are_answered(&server).await;
+}
+
+/// A log that tells how much of it was asked for.
+#[derive(Clone, Default)]
+struct LongLog(Arc<AtomicUsize>);
+
+impl PodLogs for LongLog {
+    fn open(&self, _: &LogRequest) -> Result<LogStream, String> {
+        let asked = self.0.clone();
+        let pieces = stream::iter(0..1000).map(move |_| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Bytes::from_static(&[b'x'; 4096])
+        });
+        Ok(Box::pin(pieces))
+    }
+}
+
+/// They are sent as they come, and their places are taken until then.
+#[tokio::test(start_paused = true)]
+async fn logs_that_nobody_reads_are_not_held_and_hold_their_places() {
+    let log = LongLog::default();
+    let server = busy(ApiServer::builder(Place::Memory).logs(log.clone())).await;
+    server.post(PODS, &pod("p", "n")).await.expect(201);
+    let path = format!("{PODS}/p/log");
+    let unread = unread(&server, &path).await;
+    assert_eq!((unread.len(), log.0.load(Ordering::Relaxed)), (60, 0));
+    others_are_answered(&server).await;
+    drop(unread);
+    // Those that go on are counted as watches are.
+    let answer = get(&server.server, user("mallory"), &path).await;
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 4_096_000);
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        open.push(get(&server.server, user("mallory"), &format!("{path}?follow=true")).await);
+        assert_eq!(open[open.len() - 1].status(), 200);
+    }
+    assert_eq!(code(&server.server, user("mallory"), MAPS).await, 200);
+}
+
+/// Whoever answers for a group may take its time; who asks it takes places meanwhile.
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_to_others_is_counted() {
+    let service = tower::service_fn(|_: Request<RequestBody>| std::future::pending());
+    let resources = vec![json!({ "name": "things", "namespaced": true, "kind": "Thing", "verbs": ["get"] })];
+    let builder = ApiServer::builder(Place::Memory);
+    let builder = builder.delegate("sub.example.com", "v1", resources, BoxCloneSyncService::new(service));
+    let server = busy(builder).await;
+    let path = "/apis/sub.example.com/v1/namespaces/n/things/a/console";
+    let asking: Vec<_> = (0..60)
+        .map(|_| {
+            let server = server.server.clone();
+            tokio::spawn(async move { code(&server, user("mallory"), path).await })
+        })
+        .collect();
+    // Once they have begun, of which the last tells.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(code(&server.server, user("mallory"), path).await, 429);
+    others_are_answered(&server).await;
+    assert!(asking.iter().all(|one| !one.is_finished()));
+    asking.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test(start_paused = true)]

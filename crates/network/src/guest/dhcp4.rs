@@ -12,7 +12,7 @@ use crate::attached::AttachedInterface;
 const CLIENT_PORT: u16 = 68;
 
 /// What stands between the fields of a message and its options.
-const MAGIC: [u8; 4] = [99, 130, 83, 99];
+pub(super) const MAGIC: [u8; 4] = [99, 130, 83, 99];
 
 /// The answer and where to send it.
 pub(super) fn answer(

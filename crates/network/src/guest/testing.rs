@@ -1,5 +1,7 @@
 //! An interface and settings for tests.
 
+use std::net::Ipv6Addr;
+
 use super::Settings;
 use crate::attached::AttachedInterface;
 use crate::mac::Mac;
@@ -27,7 +29,7 @@ pub(super) fn settings() -> Settings {
     Settings {
         hostname: "vm".to_owned(),
         search: vec!["a.example".to_owned(), "example".to_owned()],
-        dns: vec![[10, 96, 0, 10].into(), "fd00::10".parse().unwrap()],
+        dns: vec![[10, 96, 0, 10].into(), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x10).into()],
         ..Settings::default()
     }
 }

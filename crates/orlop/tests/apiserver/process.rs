@@ -80,6 +80,12 @@ impl Process {
         Server::new(&config).unwrap().connect().await.unwrap()
     }
 
+    /// Whoever has this token.
+    pub(crate) fn with_token(&self, token: &str) -> Server {
+        let config = Kubeconfig { identity: None, token: Some(token.to_owned()), ..self.kubeconfig.clone() };
+        Server::new(&config).unwrap()
+    }
+
     pub(crate) async fn create(&self, name: &str, text: &str) -> Result<Value> {
         ask(&mut self.connect().await?, Method::POST, MAPS, &map(name, text)).await
     }

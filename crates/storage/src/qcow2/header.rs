@@ -71,7 +71,7 @@ pub fn inspect(file: &File) -> Result<Info, Qcow2Error> {
     parse(&bytes)
 }
 
-pub(super) fn parse(bytes: &[u8]) -> Result<Info, Qcow2Error> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Info, Qcow2Error> {
     if !is_qcow2(bytes) {
         return Err(Qcow2Error::Magic);
     }

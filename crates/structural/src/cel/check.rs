@@ -8,7 +8,7 @@ mod operators;
 
 use super::ast::{Expr, Kind, Literal, Loop, Purpose, Unary};
 use super::escape::escape;
-use super::types::{Root, Sized, Ty, smallest};
+use super::types::{Root, Sized, Ty};
 use super::{Fault, Program, functions};
 use crate::node::Node;
 
@@ -47,7 +47,7 @@ pub(crate) fn check(
         is_bool: matches!(value.ty, Ty::Bool),
         is_string: matches!(value.ty, Ty::String),
         cost,
-        cardinality: super::types::REQUEST / smallest(node).saturating_add(1),
+        cardinality: super::types::REQUEST / node.smallest.saturating_add(1),
     })
 }
 

@@ -70,14 +70,14 @@ impl<'a> Sized<'a> {
             Type::String => string(node),
             Type::Array => {
                 let item = Self::of(node.items.as_deref()?, root_of(node.items.as_deref()?))?;
-                let most = node.items.as_deref().map_or(1, smallest).saturating_add(1);
+                let most = node.items.as_deref().map_or(1, |items| items.smallest).saturating_add(1);
                 let size = limits.and_then(|limits| limit(limits.max_items)).unwrap_or(REQUEST / most);
                 Self { ty: Ty::List(Box::new(item)), size }
             }
             Type::Object => match &node.additional {
                 Additional::Schema(inner) if node.properties.is_empty() => {
                     let value = Self::of(inner, root_of(inner))?;
-                    let most = smallest(inner).saturating_add(6);
+                    let most = inner.smallest.saturating_add(6);
                     let size = limits.and_then(|limits| limit(limits.max_properties)).unwrap_or(REQUEST / most);
                     let key = Self { ty: Ty::String, size: REQUEST };
                     Self { ty: Ty::Map(Box::new(key), Box::new(value)), size }
@@ -107,23 +107,6 @@ fn string(node: &Node) -> Sized<'_> {
     let limit = limits.and_then(|limits| limits.max_length).map(|most| u64::try_from(most).unwrap_or(0));
     let size = limit.map(|most| most.saturating_mul(4)).or(longest).unwrap_or(REQUEST - 2);
     Sized { ty, size }
-}
-
-/// The least number of bytes that a value takes as JSON.
-pub(super) fn smallest(node: &Node) -> u64 {
-    match node.kind {
-        Some(Type::Boolean) => 4,
-        Some(Type::Integer | Type::Number | Type::IntOrString) => 1,
-        Some(Type::Object) if !node.properties.is_empty() => {
-            let required = node.limits.as_deref().map_or(&[][..], |limits| &limits.required);
-            let fields = required.iter().filter_map(|name| {
-                let inner = node.property(name).filter(|inner| inner.default.is_none())?;
-                Some(u64::try_from(name.len()).unwrap_or(0) + 4 + smallest(inner))
-            });
-            fields.fold(2, u64::saturating_add)
-        }
-        _ => 2,
-    }
 }
 
 impl fmt::Display for Ty<'_> {

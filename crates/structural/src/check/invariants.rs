@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{flag, junctors, list, object, set, text};
+use super::{enough, flag, junctors, list, object, set, text};
 use crate::error::FieldError;
 use crate::node::compile;
+use crate::place::below;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Level {
@@ -25,6 +26,9 @@ pub(super) fn check(schema: &Map<String, Value>, path: &str) -> Vec<FieldError> 
 }
 
 fn structural(schema: &Map<String, Value>, level: Level, path: &str, errors: &mut Vec<FieldError>) {
+    if enough(errors) {
+        return;
+    }
     let kind = text(schema, "type");
     match object(schema, "items") {
         Some(items) => structural(items, Level::Item, &format!("{path}.items"), errors),
@@ -33,7 +37,7 @@ fn structural(schema: &Map<String, Value>, level: Level, path: &str, errors: &mu
     }
     for (name, property) in object(schema, "properties").into_iter().flatten() {
         if let Value::Object(property) = property {
-            structural(property, Level::Field, &format!("{path}.properties[{name}]"), errors);
+            structural(property, Level::Field, &below(path, format_args!(".properties[{name}]")), errors);
         }
     }
     let additional = schema.get("additionalProperties").filter(|additional| !additional.is_null());
@@ -159,6 +163,9 @@ fn is_int_or_string(branches: &[Value]) -> bool {
 
 /// What stands inside an alternative may limit values, and nothing else.
 fn nested(schema: &Map<String, Value>, path: &str, first_of_all: bool, errors: &mut Vec<FieldError>) {
+    if enough(errors) {
+        return;
+    }
     for (place, branch) in junctors(schema, path) {
         let skipped = first_of_all && is_int_or_string(list(schema, "anyOf"));
         if !(skipped && place.starts_with(&format!("{path}.anyOf["))) {
@@ -170,7 +177,7 @@ fn nested(schema: &Map<String, Value>, path: &str, first_of_all: bool, errors: &
         nested(items, &format!("{path}.items"), false, errors);
     }
     for (name, property) in object(schema, "properties").into_iter().flatten() {
-        let path = format!("{path}.properties[{name}]");
+        let path = below(path, format_args!(".properties[{name}]"));
         if name == "metadata" {
             errors.push(FieldError::forbidden(path.as_str(), "must not be specified in a nested context"));
         }
@@ -210,6 +217,9 @@ fn complete(
     path: &str,
     errors: &mut Vec<FieldError>,
 ) {
+    if enough(errors) {
+        return;
+    }
     let Some(outer) = outer else {
         errors.push(FieldError::required(outer_path, format_args!("because it is defined in {path}")));
         return;
@@ -224,7 +234,7 @@ fn complete(
     for (name, property) in object(branch, "properties").into_iter().flatten() {
         let Value::Object(property) = property else { continue };
         let outer = object(outer, "properties").and_then(|properties| object(properties, name));
-        let outer_path = format!("{outer_path}.properties[{name}]");
-        complete(property, outer, &outer_path, &format!("{path}.properties[{name}]"), errors);
+        let step = format_args!(".properties[{name}]");
+        complete(property, outer, &below(outer_path, step), &below(path, step), errors);
     }
 }

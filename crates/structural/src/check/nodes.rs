@@ -3,8 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::costs::Total;
-use super::{flag, junctors, list, lists, object, rules, set, text};
+use super::{enough, flag, junctor_nodes, junctors, list, lists, object, rules, set, text};
 use crate::error::FieldError;
+use crate::node::Shared;
+use crate::place;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
@@ -23,9 +25,10 @@ pub(super) fn has_unsupported(schema: &Value) -> bool {
 }
 
 /// `sound` says that the schema is structural, so that rules can be compiled.
-pub(super) fn check(root: &Map<String, Value>, path: &str, sound: bool) -> Vec<FieldError> {
+pub(super) fn check(root: &Map<String, Value>, node: Shared, path: &str, sound: bool) -> Vec<FieldError> {
     let mut nodes = Nodes { schema: Vec::new(), rules: Vec::new(), total: Total::default() };
     let place = Place {
+        node,
         root: true,
         in_metadata: false,
         defaults: None,
@@ -43,6 +46,8 @@ pub(super) fn check(root: &Map<String, Value>, path: &str, sound: bool) -> Vec<F
 /// What a schema's place says about it.
 #[derive(Clone)]
 pub(super) struct Place {
+    /// The schema itself, read.
+    pub(super) node: Shared,
     pub(super) root: bool,
     in_metadata: bool,
     /// Why defaults are forbidden here, if they are.
@@ -63,6 +68,9 @@ pub(super) struct Nodes {
 
 impl Nodes {
     fn node(&mut self, schema: &Map<String, Value>, path: &str, place: &Place) {
+        if enough(&self.schema) || enough(&self.rules) {
+            return;
+        }
         let before = self.schema.len();
         self.keywords(schema, path, place);
         self.children(schema, path, place);
@@ -71,7 +79,7 @@ impl Nodes {
             self.schema.push(FieldError::invalid(path, &Value::Bool(false), "must be true or undefined"));
         }
         lists::check(schema, path, &mut self.schema);
-        rules::check_form(schema, path, &mut self.schema);
+        rules::check_form(schema, &place.node, path, &mut self.schema);
         // Of a schema with errors no rule could be judged.
         if place.rules && self.schema.len() == before {
             rules::check(self, schema, path, place);
@@ -117,16 +125,17 @@ impl Nodes {
 
     fn children(&mut self, schema: &Map<String, Value>, path: &str, place: &Place) {
         let below = Place { root: false, cardinality: multiplied(place.cardinality, schema), ..place.clone() };
-        if let Some(additional) = object(schema, "additionalProperties") {
-            let mut below = below.clone();
+        if let (Some(additional), Some(node)) = (object(schema, "additionalProperties"), place.node.additional_schema())
+        {
+            let mut below = Place { node: node.clone(), ..below.clone() };
             if place.in_metadata {
                 below.defaults = Some("inside additionalProperties applying to object metadata".to_owned());
             }
             self.node(additional, &format!("{path}.additionalProperties"), &below);
         }
         for (name, property) in object(schema, "properties").into_iter().flatten() {
-            let Value::Object(property) = property else { continue };
-            let mut below = below.clone();
+            let (Value::Object(property), Some(node)) = (property, place.node.property(name)) else { continue };
+            let mut below = Place { node: node.clone(), ..below.clone() };
             let resource = place.root || flag(schema, "x-kubernetes-embedded-resource");
             if resource && matches!(name.as_str(), "metadata" | "kind" | "apiVersion") {
                 below.in_metadata = true;
@@ -134,13 +143,13 @@ impl Nodes {
                     below.defaults = Some(format!("in top-level {name}"));
                 }
             }
-            self.node(property, &format!("{path}.properties[{name}]"), &below);
+            self.node(property, &place::below(path, format_args!(".properties[{name}]")), &below);
         }
-        for (path, branch) in junctors(schema, path) {
-            self.node(branch, &path, &Place { rules: false, ..below.clone() });
+        for ((path, branch), node) in junctors(schema, path).into_iter().zip(junctor_nodes(schema, &place.node)) {
+            self.node(branch, &path, &Place { node, rules: false, ..below.clone() });
         }
-        if let Some(items) = object(schema, "items") {
-            let mut below = below;
+        if let (Some(items), Some(node)) = (object(schema, "items"), &place.node.items) {
+            let mut below = Place { node: node.clone(), ..below };
             if text(schema, "x-kubernetes-list-type") != "map" {
                 below.uncorrelated.get_or_insert_with(|| path.to_owned());
             }

@@ -4,25 +4,23 @@ use serde_json::{Map, Value};
 
 use super::costs::{PER_EXPRESSION, exceeded};
 use super::nodes::{Nodes, Place};
-use super::{flag, list, text};
+use super::{enough, flag, list, text};
 use crate::cel::{Fault, Program, check as check_types, is_visible};
 use crate::error::{FieldError, Reason};
-use crate::intern::Interner;
 use crate::node::Node;
-use crate::{field_path, go, parse};
+use crate::{field_path, go};
 
 const RULES: &str = "x-kubernetes-validations";
 const REASONS: [&str; 4] = ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 /// Whether the rules' texts and paths are well formed.
-pub(super) fn check_form(schema: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
-    if list(schema, RULES).is_empty() {
-        return;
-    }
-    let node = parse::parse(&Value::Object(schema.clone()), &mut Interner::new());
+pub(super) fn check_form(schema: &Map<String, Value>, node: &Node, path: &str, errors: &mut Vec<FieldError>) {
     for (index, rule) in list(schema, RULES).iter().enumerate() {
         let Value::Object(rule) = rule else { continue };
-        form(rule, &node, &format!("{path}.{RULES}[{index}]"), errors);
+        if enough(errors) {
+            return;
+        }
+        form(rule, node, &format!("{path}.{RULES}[{index}]"), errors);
     }
 }
 
@@ -70,8 +68,8 @@ pub(super) fn check(nodes: &mut Nodes, schema: &Map<String, Value>, path: &str, 
     if list(schema, RULES).is_empty() {
         return;
     }
-    let node = parse::parse(&Value::Object(schema.clone()), &mut Interner::new());
-    if !is_visible(&node) {
+    let node = &*place.node;
+    if !is_visible(node) {
         let detail = "internal error: failed to construct type information for x-kubernetes-validations rules: unable \
                       to convert structural schema to CEL declarations";
         nodes.rules.push(FieldError::plain(format!("{path}.{RULES}"), Reason::Internal, detail));
@@ -80,7 +78,10 @@ pub(super) fn check(nodes: &mut Nodes, schema: &Map<String, Value>, path: &str, 
     let resource = place.root || flag(schema, "x-kubernetes-embedded-resource");
     for (index, rule) in list(schema, RULES).iter().enumerate() {
         let Value::Object(rule) = rule else { continue };
-        one(nodes, rule, &node, resource, &format!("{path}.{RULES}[{index}]"), place);
+        if enough(&nodes.rules) {
+            return;
+        }
+        one(nodes, rule, node, resource, &format!("{path}.{RULES}[{index}]"), place);
     }
 }
 

@@ -6,6 +6,7 @@ use super::names;
 use super::objects::child;
 use crate::error::FieldError;
 use crate::node::Node;
+use crate::place::below;
 
 /// Checks the embedded resources in an object.
 pub(super) fn check(node: &Node, value: &Value, errors: &mut Vec<FieldError>) {
@@ -32,7 +33,7 @@ fn walk(node: &Node, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 if let Some(property) = node.property(name) {
                     walk(property, field, &child(path, name), errors);
                 } else if let Some(additional) = node.additional_schema() {
-                    walk(additional, field, &format!("{path}[{name}]"), errors);
+                    walk(additional, field, &below(path, format_args!("[{name}]")), errors);
                 }
             }
         }

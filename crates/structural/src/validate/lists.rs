@@ -8,6 +8,7 @@ use super::outcome::Outcome;
 use crate::correlate;
 use crate::error::{FieldError, Reason};
 use crate::node::{ListType, Node};
+use crate::place::below;
 
 /// Limits and items of a list.
 pub(super) fn check(node: &Node, items: &[Value], old: Option<&Value>, path: &str) -> Outcome {
@@ -77,7 +78,7 @@ fn walk(node: &Node, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 if let Some(property) = node.property(name) {
                     walk(property, field, &super::objects::child(path, name), errors);
                 } else if let Some(additional) = node.additional_schema() {
-                    walk(additional, field, &format!("{path}[{name}]"), errors);
+                    walk(additional, field, &below(path, format_args!("[{name}]")), errors);
                 }
             }
         }

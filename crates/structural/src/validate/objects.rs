@@ -6,6 +6,7 @@ use super::lists::too_many;
 use super::outcome::Outcome;
 use crate::error::FieldError;
 use crate::node::{Additional, Node};
+use crate::place::below;
 
 pub(super) fn check(node: &Node, map: &Map<String, Value>, old: Option<&Value>, path: &str, root: bool) -> Outcome {
     let mut outcome = Outcome::default();
@@ -33,10 +34,16 @@ pub(super) fn check(node: &Node, map: &Map<String, Value>, old: Option<&Value>, 
                 outcome.merge(super::value(property, field, old_field(name), &child(path, name), false));
             }
             (None, Additional::Schema(inner)) => {
-                outcome.merge(super::value(inner, field, old_field(name), &format!("{path}.{name}"), false));
+                outcome.merge(super::value(
+                    inner,
+                    field,
+                    old_field(name),
+                    &below(path, format_args!(".{name}")),
+                    false,
+                ));
             }
             (None, Additional::Bool(false)) => {
-                let detail = format!("{path}.{name} in body is a forbidden property");
+                let detail = format!("{} in body is a forbidden property", below(path, format_args!(".{name}")));
                 outcome.add(FieldError::invalid(path, &Value::from(name.as_str()), detail));
             }
             (None, Additional::Bool(true) | Additional::Unset) => {}
@@ -52,5 +59,6 @@ pub(super) fn check(node: &Node, map: &Map<String, Value>, old: Option<&Value>, 
 
 /// The path of a field.
 pub(super) fn child(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    let dot = if path.is_empty() { "" } else { "." };
+    below(path, format_args!("{dot}{name}"))
 }

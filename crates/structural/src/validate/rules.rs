@@ -12,6 +12,7 @@ use crate::correlate;
 use crate::error::{FieldError, Reason};
 use crate::field_path;
 use crate::node::{Node, Rule, Type};
+use crate::place::below;
 
 const PER_RULE: u64 = 1_000_000;
 const PER_REQUEST: u64 = 10_000_000;
@@ -81,7 +82,7 @@ impl Run {
                     if let Some(property) = node.property(name) {
                         self.walk(property, field, old, ratchet.field(name), &child(path, name));
                     } else if let Some(additional) = node.additional_schema() {
-                        self.walk(additional, field, old, ratchet.field(name), &format!("{path}[{name}]"));
+                        self.walk(additional, field, old, ratchet.field(name), &below(path, format_args!("[{name}]")));
                     }
                 }
             }

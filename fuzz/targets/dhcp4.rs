@@ -1,0 +1,4 @@
+//! DHCPv4 requests of a guest.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| network::guest::fuzzing::dhcp4(bytes));
