@@ -1,5 +1,5 @@
 //! Claims and volumes of one machine, on the embedded API server.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::sync::Arc;
@@ -114,7 +114,6 @@ async fn data_goes_only_when_the_api_server_itself_says_that_its_claim_is_gone()
     let context = world::start_with(|server| {
         let partial = MapRequest::new(server, move |mut request: http::Request<Body>| {
             let path = request.uri().path().to_owned();
-            eprintln!("DEBUG {} {}", request.method(), request.uri());
             if path.ends_with("/persistentvolumeclaims") && request.method() == http::Method::GET {
                 let query = request.uri().query().unwrap_or_default().replace("labelSelector=&", "");
                 let uri = format!("{path}?{query}&labelSelector={SHOWN}");

@@ -1,5 +1,6 @@
 //! Volumes and variables from the API.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -202,8 +203,7 @@ async fn images_that_are_volumes_are_kept_by_the_next_agent() {
     assert_eq!(kept, expected.into());
     bench.pods().delete("a", &kube::api::DeleteParams::default()).await.unwrap();
     bench.gone("a").await;
-    world::until("the next one", async || bench.machine.0.kept.lock().unwrap().pop().filter(|kept| kept.is_empty()))
-        .await;
+    world::until("the next one", async || bench.machine.0.kept.lock().unwrap().pop().filter(BTreeSet::is_empty)).await;
 }
 
 #[tokio::test(start_paused = true)]
