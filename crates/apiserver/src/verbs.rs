@@ -39,7 +39,7 @@ pub(crate) use delete::delete_everything;
 pub(crate) struct Call {
     pub(crate) server: Arc<Inner>,
     pub(crate) resource: Arc<Resource>,
-    pub(crate) version: Version,
+    pub(crate) version: Arc<Version>,
     pub(crate) target: Target,
     pub(crate) query: Query,
     pub(crate) identity: Identity,
