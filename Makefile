@@ -54,6 +54,18 @@ peers: test-packages ## build or fetch the real programs that Orlop is compared 
 soak: test-packages ## kills, simulation, property tests with new seeds until something fails; ROUNDS=3 ends after three rounds
 	@.ci/soak $(ROUNDS)
 
+# Each time others, unless FROM says where to begin.
+FROM := $(or $(FROM),$(shell echo $$((RANDOM * 32768 + RANDOM))))
+COUNT := $(or $(COUNT),10000)
+
+.PHONY: seeds
+seeds: toolchain ## new seeds of the simulation, as fast as they go; COUNT=100, FROM=7 and SCENE=virtual_machines choose
+	@for scene in $(or $(SCENE),seeds virtual_machines); do
+	    echo "== $$scene: make seeds SCENE=$$scene FROM=$(FROM) COUNT=$(COUNT)"
+	    ORLOP_SIM_SEED=$(FROM)..$$(($(FROM) + $(COUNT))) cargo test --profile seeds --locked --package simulation \
+	        --test "$$scene" -- --nocapture what_must_hold_holds_for_every_seed
+	done
+
 .PHONY: proof
 proof: test-packages ## others' test suites and comparisons in full; writes docs/proof.md
 	@.ci/proof

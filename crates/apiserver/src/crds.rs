@@ -115,7 +115,7 @@ async fn accept(server: &Inner, key: &Key, object: &Object, mut definition: Valu
 fn accepted_names(registry: &Registry, definition: &Value) -> (Value, Option<(&'static str, String)>) {
     let wanted = &definition["spec"]["names"];
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
-    let others = || registry.resources().filter(|one| one.group == group && wanted["plural"] != one.plural.as_str());
+    let others = || registry.of_group(group).filter(|one| wanted["plural"] != one.plural.as_str());
     let mut resources: Vec<&str> = Vec::new();
     let mut kinds: Vec<&str> = Vec::new();
     for other in others() {

@@ -83,8 +83,7 @@ fn served<'a>(
     group: &'a str,
     version: &'a str,
 ) -> impl Iterator<Item = (&'a Resource, &'a Version)> {
-    let own = registry.resources().filter(move |resource| resource.group == group);
-    own.filter_map(move |resource| Some((&**resource, resource.version(version)?)))
+    registry.of_group(group).filter_map(move |resource| Some((&**resource, &**resource.version(version)?)))
 }
 
 fn entry(resource: &Resource) -> Value {

@@ -27,7 +27,7 @@ pub(crate) fn index(registry: &Registry) -> Value {
 fn hash(registry: &Registry, group: &str) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(env!("CARGO_PKG_VERSION").as_bytes());
-    for resource in registry.resources().filter(|resource| resource.group == group) {
+    for resource in registry.of_group(group) {
         hasher.update(resource.plural.as_bytes());
         hasher.update(&resource.fingerprint.unwrap_or_default().to_le_bytes());
     }
@@ -51,7 +51,7 @@ pub(crate) fn by_path(registry: &Registry, path: &str) -> Option<Value> {
 fn document(registry: &Registry, group: &str, version: &str) -> Option<Value> {
     let mut document = Document::new("#/components/schemas/");
     let mut served = false;
-    for resource in registry.resources().filter(|resource| resource.group == group) {
+    for resource in registry.of_group(group) {
         if let Some(version) = resource.version(version) {
             document.add(resource, version);
             served = true;

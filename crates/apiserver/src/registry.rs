@@ -4,7 +4,7 @@ mod builtin;
 mod custom;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::facts::TypeId;
 use crate::names::NameRule;
@@ -27,7 +27,7 @@ pub(crate) struct Resource {
     pub(crate) verbs: Vec<&'static str>,
     pub(crate) table: Table,
     /// Served ones; the one that clients should prefer is first.
-    pub(crate) versions: Vec<Version>,
+    pub(crate) versions: Vec<Arc<Version>>,
     /// The version whose form is in the store.
     pub(crate) storage_version: String,
     /// What objects can be selected by, besides name and namespace.
@@ -76,7 +76,7 @@ impl Resource {
         Subject { group: &self.group, resource: &self.plural, kind: &self.kind }
     }
 
-    pub(crate) fn version(&self, name: &str) -> Option<&Version> {
+    pub(crate) fn version(&self, name: &str) -> Option<&Arc<Version>> {
         self.versions.iter().find(|version| version.name == name)
     }
 
@@ -118,40 +118,52 @@ pub(crate) fn table_name(group: &str, plural: &str) -> Table {
 /// All resources at one moment.
 #[derive(Clone, Default)]
 pub(crate) struct Registry {
-    /// By group and plural name.
-    resources: BTreeMap<(String, String), Arc<Resource>>,
+    /// By group, and by plural name; no group is empty.
+    groups: BTreeMap<String, BTreeMap<String, Arc<Resource>>>,
 }
 
 impl Registry {
-    /// The built-in ones.
+    /// The built-in ones: the same for every server of a process.
     pub(crate) fn built_in() -> Self {
-        let mut registry = Self::default();
-        for resource in builtin::resources() {
-            registry.add(Arc::new(resource));
-        }
-        registry
+        static MADE: LazyLock<Registry> = LazyLock::new(|| {
+            let mut registry = Registry::default();
+            for resource in builtin::resources() {
+                registry.add(Arc::new(resource));
+            }
+            registry
+        });
+        MADE.clone()
     }
 
     pub(crate) fn add(&mut self, resource: Arc<Resource>) {
-        self.resources.insert((resource.group.clone(), resource.plural.clone()), resource);
+        self.groups.entry(resource.group.clone()).or_default().insert(resource.plural.clone(), resource);
     }
 
     pub(crate) fn remove(&mut self, group: &str, plural: &str) {
-        self.resources.remove(&(group.to_owned(), plural.to_owned()));
+        let Some(resources) = self.groups.get_mut(group) else { return };
+        resources.remove(plural);
+        if resources.is_empty() {
+            self.groups.remove(group);
+        }
     }
 
     pub(crate) fn get(&self, group: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.resources.get(&(group.to_owned(), plural.to_owned()))
+        self.groups.get(group)?.get(plural)
     }
 
     pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
-        self.resources.values()
+        self.groups.values().flat_map(BTreeMap::values)
+    }
+
+    /// Those of a group.
+    pub(crate) fn of_group(&self, group: &str) -> impl Iterator<Item = &Arc<Resource>> {
+        self.groups.get(group).into_iter().flat_map(BTreeMap::values)
     }
 
     /// Served versions of a group, the preferred first; none, if the group is unknown.
     pub(crate) fn versions(&self, group: &str) -> Vec<&str> {
         let mut versions: Vec<&str> = Vec::new();
-        for resource in self.resources.values().filter(|resource| resource.group == group) {
+        for resource in self.of_group(group) {
             for version in &resource.versions {
                 if !versions.contains(&version.name.as_str()) {
                     versions.push(&version.name);
@@ -164,9 +176,7 @@ impl Registry {
 
     /// Names of all groups, sorted; the core group is the empty one.
     pub(crate) fn groups(&self) -> Vec<&str> {
-        let mut groups: Vec<&str> = self.resources.keys().map(|(group, _)| group.as_str()).collect();
-        groups.dedup();
-        groups
+        self.groups.keys().map(String::as_str).collect()
     }
 
     /// Selectable fields of a table that the registry knows.

@@ -240,7 +240,7 @@ where
 }
 
 fn has_built_in(registry: &crate::registry::Registry, group: &str) -> bool {
-    registry.resources().any(|one| one.group == group && !one.is_custom())
+    registry.of_group(group).any(|one| !one.is_custom())
 }
 
 /// A name that can be part of no path is no name.

@@ -41,7 +41,7 @@ pub(crate) use patch::Patch;
 pub(crate) struct Call {
     pub(crate) server: Arc<Inner>,
     pub(crate) resource: Arc<Resource>,
-    pub(crate) version: Version,
+    pub(crate) version: Arc<Version>,
     pub(crate) target: Target,
     pub(crate) query: Query,
     pub(crate) identity: Identity,

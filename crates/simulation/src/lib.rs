@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use kube_controllers::table::{DESCRIPTORS, Settings};
 use manager::descriptor::Descriptor;
+use manager::errors::chain;
 
 pub use log::{About, Entry, Log};
 pub use progress::Progress;
@@ -162,16 +163,25 @@ pub enum SimulationError {
     User(#[from] kube::Error),
 }
 
+/// Runs a seed.
+///
+/// # Errors
+/// A text for people, with the trace and how to repeat it, when something did not hold.
+pub fn check_once(options: &Options) -> Result<Outcome, String> {
+    let outcome = run(options).map_err(|error| format!("seed {}: {}", options.seed, chain(&error)))?;
+    match outcome.violations.first() {
+        None => Ok(outcome),
+        Some(violation) => Err(report(options, &outcome, violation)),
+    }
+}
+
 /// Runs a seed twice and compares: the same seed must give the same requests.
 ///
 /// # Errors
 /// A text for people, with the trace and how to repeat it, when something did not hold.
 pub fn check(options: &Options) -> Result<Outcome, String> {
-    let first = run(options).map_err(|error| format!("seed {}: {error}", options.seed))?;
-    if let Some(violation) = first.violations.first() {
-        return Err(report(options, &first, violation));
-    }
-    let second = run(options).map_err(|error| format!("seed {}: {error}", options.seed))?;
+    let first = check_once(options)?;
+    let second = run(options).map_err(|error| format!("seed {}: {}", options.seed, chain(&error)))?;
     match first.log.first_difference(&second.log) {
         None => Ok(first),
         Some((index, one, other)) => {

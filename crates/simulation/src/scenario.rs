@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use crate::chance::Chance;
 use crate::process::{self, Process};
+use crate::settled::Wrong;
 use crate::witness::Witness;
 use crate::world::{LONGEST_CUT, World};
 use crate::{Options, Progress, Scene, SimulationError, settled, wire};
@@ -44,6 +45,7 @@ pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Progre
         server,
         witness,
         chance: Chance::new(options.seed, 2),
+        judged: None,
     };
     play.storm().await?;
     if !world.is_violated() {
@@ -62,6 +64,8 @@ struct Play<'a> {
     client: Client,
     witness: Witness,
     chance: Chance,
+    /// After how many writes was last looked whether all is as it must be, and what was wrong.
+    judged: Option<(u64, Wrong)>,
 }
 
 impl Play<'_> {
@@ -135,22 +139,34 @@ impl Play<'_> {
     }
 
     /// Nobody has written for so long: whether all is as it must be, or will never be.
-    async fn is_over(&self, rested: Duration) -> Result<bool, SimulationError> {
+    async fn is_over(&mut self, rested: Duration) -> Result<bool, SimulationError> {
         if self.user.sees_patience(self.world.time()).await? {
             return Ok(false);
         }
-        let mut wrong = settled::check(self.options.scene, &self.client).await?.0;
-        let progress = self.witness.progress();
-        if progress.ran == 0 {
-            wrong.push((None, format!("nothing ever ran: {progress}")));
-        }
-        if !wrong.is_empty() && rested < LONGEST_PATIENCE {
+        let writes = self.world.writes();
+        // What nobody has written to is as it was: no need to list everything again.
+        let known = self.judged.take().filter(|(after, _)| *after == writes);
+        let wrong = match known {
+            Some((_, wrong)) => wrong,
+            None => self.judge().await?,
+        };
+        if !wrong.0.is_empty() && rested < LONGEST_PATIENCE {
+            self.judged = Some((writes, wrong));
             return Ok(false);
         }
-        for (about, what) in wrong {
+        for (about, what) in wrong.0 {
             self.world.violated(about, what);
         }
         Ok(true)
+    }
+
+    async fn judge(&self) -> Result<Wrong, SimulationError> {
+        let mut wrong = settled::check(self.options.scene, &self.client).await?;
+        let progress = self.witness.progress();
+        if progress.ran == 0 {
+            wrong.add(None, format!("nothing ever ran: {progress}"));
+        }
+        Ok(wrong)
     }
 
     /// Time passes, and the witness looks at every second of it.

@@ -20,7 +20,7 @@ mod virtual_machines;
 pub(crate) struct Wrong(pub(crate) Vec<(Option<About>, String)>);
 
 impl Wrong {
-    fn add(&mut self, about: Option<About>, what: String) {
+    pub(crate) fn add(&mut self, about: Option<About>, what: String) {
         self.0.push((about, what));
     }
 }

@@ -40,6 +40,8 @@ struct State {
     makers: BTreeMap<(String, String), String>,
     /// When something other than a lease or an event was last written.
     last_write: Option<(Instant, String)>,
+    /// How often that was.
+    writes: u64,
     violations: Vec<Violation>,
 }
 
@@ -103,6 +105,7 @@ impl World {
             travels: Travels::new(seed),
             makers: BTreeMap::new(),
             last_write: None,
+            writes: 0,
             violations: Vec::new(),
         };
         Self { seed, state: Mutex::new(state) }
@@ -276,7 +279,14 @@ impl World {
     }
 
     pub(crate) fn written(&self, what: String) {
-        self.state().last_write = Some((Instant::now(), what));
+        let mut state = self.state();
+        state.last_write = Some((Instant::now(), what));
+        state.writes += 1;
+    }
+
+    /// How often something was written so far: where it is the same as before, so is all else.
+    pub(crate) fn writes(&self) -> u64 {
+        self.state().writes
     }
 
     /// How long ago something was written, and what.

@@ -93,7 +93,7 @@ const PATH_SEGMENT: [&str; 6] =
     ["clusterrolebindings", "clusterroles", "rolebindings", "roles", "certificatesigningrequests", "apiservices"];
 
 pub(super) fn resources() -> Vec<Resource> {
-    let mut all: BTreeMap<(&str, &str), Resource> = BTreeMap::new();
+    let mut all: BTreeMap<(&str, &str), (Resource, Vec<Version>)> = BTreeMap::new();
     for fact in &facts().resources {
         let (plural, sub) = fact.name.split_once('/').map_or((fact.name, None), |(plural, sub)| (plural, Some(sub)));
         if ELSEWHERE.contains(&fact.name) || VIRTUAL.contains(&plural) {
@@ -102,7 +102,7 @@ pub(super) fn resources() -> Vec<Resource> {
         match sub {
             None => add(&mut all, fact),
             Some(sub) => {
-                let versions = all.get_mut(&(fact.group, plural)).map(|resource| &mut resource.versions);
+                let versions = all.get_mut(&(fact.group, plural)).map(|(_, versions)| versions);
                 let version = versions.and_then(|all| all.iter_mut().find(|version| version.name == fact.version));
                 if let Some(version) = version {
                     version.subresources.push(subresource(sub, fact));
@@ -110,10 +110,14 @@ pub(super) fn resources() -> Vec<Resource> {
             }
         }
     }
-    all.into_values().collect()
+    let complete = |(resource, versions): (Resource, Vec<Version>)| {
+        let versions = versions.into_iter().map(Arc::new).collect();
+        Resource { versions, ..resource }
+    };
+    all.into_values().map(complete).collect()
 }
 
-fn add(all: &mut BTreeMap<(&'static str, &'static str), Resource>, fact: &ResourceFact) {
+fn add(all: &mut BTreeMap<(&'static str, &'static str), (Resource, Vec<Version>)>, fact: &ResourceFact) {
     let Some(id) = facts().of_kind(fact.group, fact.version, fact.kind) else { return };
     let version = Version {
         name: fact.version.to_owned(),
@@ -121,10 +125,10 @@ fn add(all: &mut BTreeMap<(&'static str, &'static str), Resource>, fact: &Resour
         subresources: Vec::new(),
         deprecation: deprecation(fact),
     };
-    if let Some(known) = all.get_mut(&(fact.group, fact.name)) {
+    if let Some((known, versions)) = all.get_mut(&(fact.group, fact.name)) {
         // Later versions come later in the table; they are preferred, and can hold all that earlier ones can.
         known.storage_version.clone_from(&version.name);
-        known.versions.insert(0, version);
+        versions.insert(0, version);
         return;
     }
     let owned = |list: &[&str]| list.iter().map(|&text| text.to_owned()).collect();
@@ -139,7 +143,7 @@ fn add(all: &mut BTreeMap<(&'static str, &'static str), Resource>, fact: &Resour
         namespaced: fact.namespaced,
         verbs: fact.verbs.clone(),
         table: shared_table(fact),
-        versions: vec![version],
+        versions: Vec::new(),
         storage_version: fact.version.to_owned(),
         fields: fields(fact),
         name_rule: name_rule(fact.name),
@@ -149,7 +153,7 @@ fn add(all: &mut BTreeMap<(&'static str, &'static str), Resource>, fact: &Resour
         definition: None,
         fingerprint: None,
     };
-    all.insert((fact.group, fact.name), resource);
+    all.insert((fact.group, fact.name), (resource, vec![version]));
 }
 
 /// Events are one kind with two faces.

@@ -176,7 +176,8 @@ impl Resource {
         let mut served: Vec<Served> = spec.versions.into_iter().filter(|one| one.served).collect();
         served.sort_by(|a, b| priority(&b.name).cmp(&priority(&a.name)));
         let better = served.iter().find(|one| !one.deprecated).map(|one| one.name.clone());
-        let versions = served.into_iter().map(|one| version(one, &spec.group, &names, better.as_deref())).collect();
+        let versions =
+            served.into_iter().map(|one| Arc::new(version(one, &spec.group, &names, better.as_deref()))).collect();
         Ok(Self {
             table: table_name(&spec.group, &names.plural),
             group: spec.group,

@@ -1,26 +1,35 @@
-//! Many seeds on all cores. `ORLOP_SIM_SEED=7` runs one, `make soak` many more.
+//! Many seeds on all cores. `ORLOP_SIM_SEED=7` runs one, `ORLOP_SIM_SEED=100..200` a hundred, `make seeds` thousands.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use simulation::{Options, Progress, check};
+use simulation::{Options, Outcome, Progress, check, check_once};
+use tokio::time::Instant;
 
-/// Runs each seed twice and tells what came about; panics with the report of the first that fails.
+/// Up to so many seeds run twice each; of more, every tenth does: what is not repeatable shows in many of them.
+const EACH_TWICE: u64 = 100;
+/// A run of many is told about so often.
+const TELL: Duration = Duration::from_secs(10);
+/// After so many failures more of them tell nothing new.
+const MOST_FAILURES: usize = 10;
+
+/// Runs all seeds and tells what came about; panics with the reports of those that fail.
 pub(crate) fn check_seeds(usual: usize, options: impl Fn(u64) -> Options + Sync) {
     let seeds = testkit::soak::seeds("ORLOP_SIM_SEED", usual);
-    let (next, failed) = (AtomicU64::new(seeds.start), Mutex::new(None));
-    let all = Mutex::new(Progress::default());
+    let count = seeds.end - seeds.start;
+    let (next, many) = (AtomicU64::new(seeds.start), Mutex::new(Many::new(count)));
     let work = || {
-        while failed.lock().unwrap().is_none() {
+        while many.lock().unwrap().failures.len() < MOST_FAILURES {
             let seed = next.fetch_add(1, Ordering::Relaxed);
             if seed >= seeds.end {
                 return;
             }
-            match check(&options(seed)) {
-                Ok(outcome) => *all.lock().unwrap() += outcome.progress,
-                Err(report) => *failed.lock().unwrap() = Some(report),
-            }
+            let twice = count <= EACH_TWICE || seed % 10 == 0;
+            let run = if twice { check } else { check_once };
+            let outcome = run(&options(seed));
+            many.lock().unwrap().add(outcome);
         }
     };
     thread::scope(|scope| {
@@ -28,8 +37,54 @@ pub(crate) fn check_seeds(usual: usize, options: impl Fn(u64) -> Options + Sync)
             scope.spawn(work);
         }
     });
-    if let Some(report) = failed.into_inner().unwrap() {
-        panic!("{report}");
+    let many = many.into_inner().unwrap();
+    println!("{many}");
+    if !many.failures.is_empty() {
+        panic!("{}", many.failures.join("\n\n"));
     }
-    println!("{} seeds: {}", seeds.end - seeds.start, all.into_inner().unwrap());
+}
+
+/// What many seeds have come to so far.
+struct Many {
+    count: u64,
+    done: u32,
+    progress: Progress,
+    failures: Vec<String>,
+    began: Instant,
+    told: Instant,
+}
+
+impl Many {
+    fn new(count: u64) -> Self {
+        let now = Instant::now();
+        Self { count, done: 0, progress: Progress::default(), failures: Vec::new(), began: now, told: now }
+    }
+
+    fn add(&mut self, outcome: Result<Outcome, String>) {
+        self.done += 1;
+        match outcome {
+            Ok(outcome) => self.progress += outcome.progress,
+            Err(report) => {
+                // Whoever waits for thousands may begin with the first that failed.
+                println!(
+                    "{}\n{}",
+                    report.lines().next().unwrap_or_default(),
+                    report.lines().last().unwrap_or_default()
+                );
+                self.failures.push(report);
+            }
+        }
+        if self.told.elapsed() >= TELL {
+            self.told = Instant::now();
+            println!("{self}");
+        }
+    }
+}
+
+impl std::fmt::Display for Many {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { count, done, progress, failures, began, .. } = self;
+        let rate = f64::from(*done) / began.elapsed().as_secs_f64().max(0.001);
+        write!(f, "{done} of {count} seeds, {rate:.1} a second, {} failed: {progress}", failures.len())
+    }
 }
