@@ -114,7 +114,7 @@ mod tests {
             // As large as the file, not as its header says.
             assert_eq!(source.disk.virtual_size, length);
             let source = source.source(false);
-            assert_eq!((source.format, source.base.is_none(), &source.path), (Format::Raw, true, &file));
+            assert_eq!((source.top.format, source.below.len(), &source.top.path), (Format::Raw, 0, &file));
         }
     }
 
