@@ -61,7 +61,7 @@ fn device_parts(
     let mut properties = Map::new();
     match &device.kind {
         Kind::RootPort => {
-            set(&mut properties, [("driver", "pcie-root-port".into()), ("chassis", chassis(device).into())])
+            set(&mut properties, [("driver", "pcie-root-port".into()), ("chassis", chassis(device).into())]);
         }
         Kind::Channels => set(&mut properties, [("driver", "virtio-serial-pci".into())]),
         Kind::Sata => set(&mut properties, [("driver", "ich9-ahci".into())]),

@@ -1,6 +1,6 @@
 //! What guests find on their PCI bus does not move from release to release: QEMU's own account of it, for sample instances, is
 //! compared with `layout/`, which was recorded before devices had places of their own.
-#![expect(clippy::expect_used, reason = "a test fails on the terminal")]
+#![expect(clippy::expect_used, clippy::panic, reason = "a test fails on the terminal")]
 
 #[path = "support/samples.rs"]
 mod samples;
@@ -119,7 +119,7 @@ impl Qemu {
     async fn start(guest: &Guest, wiring: &Wiring) -> Self {
         let line = render::command_line(guest, wiring).expect("it is wired");
         let mut arguments = vec!["-qmp".into(), "stdio".into()];
-        arguments.extend(without_a_node(line.arguments));
+        arguments.extend(without_a_node(&line.arguments));
         let mut process = tokio::process::Command::new("qemu-system-x86_64")
             .args(arguments)
             .stdin(Stdio::piped())
@@ -166,7 +166,7 @@ impl Qemu {
 }
 
 /// The same arguments, with stand-ins for whatever a node would have.
-fn without_a_node(arguments: Vec<OsString>) -> Vec<OsString> {
+fn without_a_node(arguments: &[OsString]) -> Vec<OsString> {
     let texts: Vec<String> = arguments.iter().map(|text| text.to_str().expect("text").to_owned()).collect();
     let mut kept = Vec::new();
     let mut rest = texts.into_iter().peekable();

@@ -91,7 +91,7 @@ fn boards() -> impl Strategy<Value = &'static str> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: testkit::soak::cases(128), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever comes and goes, while it runs or between two starts.
     #[test]
@@ -171,12 +171,13 @@ proptest! {
 #[test]
 fn what_no_step_can_change_waits_for_the_next_start() {
     let old = first(&instance("q35", &[Item::Disk { name: 0, bus: "virtio" }]));
-    let changed = |change: fn(&mut Guest)| {
+    type Change = fn(&mut Guest);
+    let changed = |change: Change| {
         let mut new = old.clone();
         change(&mut new);
         difference(&old, &new)
     };
-    let cases: [(&str, fn(&mut Guest)); 4] = [
+    let cases: [(&str, Change); 4] = [
         ("memory", |guest| guest.memory.bytes *= 2),
         ("cpu", |guest| guest.cpu.sockets += 1),
         ("board", |guest| guest.board.type_ = "pc".to_owned()),

@@ -37,7 +37,7 @@ pub(super) const USUAL: Limits = Limits { cpu: (10, Duration::from_secs(5)), mem
 ///
 /// # Errors
 /// What is too much.
-pub(super) fn judge(limits: Limits, honest: Usage, other: Usage) -> Result<(), Excess> {
+pub(super) fn judge(limits: Limits, honest: Usage, other: Usage) -> Result<(), Box<Excess>> {
     let cpu = honest.cpu * limits.cpu.0 + limits.cpu.1;
     let memory = honest.memory * limits.memory.0 + limits.memory.1;
     // What one request may use, others may have to wait for, and no longer.
@@ -46,7 +46,7 @@ pub(super) fn judge(limits: Limits, honest: Usage, other: Usage) -> Result<(), E
         && other.memory <= most.memory
         && other.stall <= most.stall
         && other.answered >= most.answered;
-    if fits { Ok(()) } else { Err(Excess { honest, most, other }) }
+    if fits { Ok(()) } else { Err(Box::new(Excess { honest, most, other })) }
 }
 
 /// More was used than may be.
