@@ -1,6 +1,7 @@
 //! Broken controllers of deployments and of what every cluster has.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -12,7 +13,7 @@ use manager::context::{Context, Started};
 use manager::descriptor::Descriptor;
 use manager::worker::{Next, work};
 use serde_json::json;
-use simulation::Options;
+use simulation::{Options, check};
 use tokio::time::sleep;
 
 use super::{NONE, deployments, must_catch};
@@ -209,4 +210,23 @@ fn slanderous(context: &Context) -> Started {
 fn a_controller_that_fails_pods_is_caught() {
     let broken = Descriptor::new("slanderous-controller", &[], |context, _| Ok(slanderous(context)));
     must_catch(&["is Failed in the end"], deployments(NONE, Some(broken)));
+}
+
+/// Remembers what was before this run, as a static variable would, or the order of a hash map.
+fn remembering(context: &Context) -> Started {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let client = context.client.clone();
+    let name = format!("run-{}", RUNS.fetch_add(1, Ordering::Relaxed));
+    Started::new(async move {
+        let api: Api<ConfigMap> = Api::namespaced(client, "kube-system");
+        drop(api.get_opt(&name).await);
+        std::future::pending::<()>().await;
+    })
+}
+
+#[test]
+fn a_controller_that_acts_by_chance_is_caught() {
+    let broken = Descriptor::new("remembering-controller", &[], |context, _| Ok(remembering(context)));
+    let report = check(&deployments(NONE, Some(broken))(0)).unwrap_err();
+    assert!(report.contains("is not repeatable") && report.contains("/configmaps/run-"), "{report}");
 }

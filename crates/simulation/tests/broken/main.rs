@@ -1,8 +1,5 @@
 //! Controllers that are broken in ways that a review would miss, or that are not there at all, and the simulation that must
-//! catch each of them: a rule that nothing can break checks nothing.
-//!
-//! Rules without such a twin: an instance that is neither running nor ended in the end, a pod that outlives its instance in
-//! the end, and that a seed gives the same requests each time.
+//! catch each of them: a rule that nothing can break checks nothing. Every rule has such a twin.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod deployments;

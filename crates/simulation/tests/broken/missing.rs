@@ -46,6 +46,11 @@ fn without_their_controller_vms_are_not_what_they_say() {
 }
 
 #[test]
+fn without_their_controller_instances_are_neither_running_nor_ended() {
+    must_catch(&["is Pending in the end"], virtual_machines("vmi-controller", None));
+}
+
+#[test]
 fn without_a_collector_a_pod_outlives_its_instance() {
     let controllers = without(kubernetes::DESCRIPTORS, "garbage-collector-controller", None);
     let options = virtual_machines(NONE, None);

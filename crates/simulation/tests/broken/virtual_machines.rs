@@ -10,14 +10,16 @@ use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
+use kube_controllers::table as kubernetes;
 use manager::cache::controller_of;
 use manager::context::{Context, Started};
 use manager::descriptor::Descriptor;
 use serde_json::{Value, json};
-use simulation::Seconds;
+use simulation::{Options, Scene, Seconds, VirtualMachines, check};
 use tokio::time::sleep;
+use virt_controller::table as virt;
 
-use super::{NONE, must_catch, must_catch_before, virtual_machines};
+use super::{FIRST, NONE, must_catch, must_catch_before, virtual_machines, without};
 
 /// Makes a launcher for each instance that has none in its cache, under a name that the server chooses: after a lost answer
 /// or a late watch there are two.
@@ -178,6 +180,23 @@ fn a_controller_that_takes_a_phase_back_is_caught() {
     must_catch(&["went from Running to Scheduled"], virtual_machines(NONE, Some(broken)));
 }
 
+#[test]
+fn a_report_shows_what_has_to_do_with_the_broken_object() {
+    let broken = Descriptor::new("rewinding-controller", &[], |context, _| Ok(rewinding(context)));
+    let options = virtual_machines(NONE, Some(broken));
+    let report = FIRST.into_iter().find_map(|seed| check(&options(seed)).err()).unwrap();
+    let about = report.split_once("before that, about ").and_then(|(_, rest)| rest.split(' ').next()).unwrap();
+    let (namespace, name) = about.split_once('/').unwrap();
+    let requests: Vec<&str> = report.lines().filter(|line| line.contains(" → ")).collect();
+    let (place, own) = (format!("/namespaces/{namespace}/"), format!("/virtualmachineinstances/{name}"));
+    assert!(
+        requests.iter().any(|line| line.contains("rewinding-controller: PATCH") && line.contains(&own)),
+        "{report}"
+    );
+    let of_others = |line: &&&str| !line.contains(&place) || line.contains("/leases") || line.contains("/events");
+    assert_eq!(requests.iter().find(of_others), None, "{report}");
+}
+
 /// Says of each instance that it runs, without a pod.
 fn boastful(context: &Context) -> Started {
     let (client, vmis) = (context.client.clone(), context.caches.of::<VirtualMachineInstance>(&[]));
@@ -224,6 +243,20 @@ fn nostalgic(context: &Context) -> Started {
 fn a_launcher_of_an_earlier_instance_is_caught() {
     let broken = Descriptor::new("nostalgic-controller", &[], |context, _| Ok(nostalgic(context)));
     must_catch(&["while that of an earlier instance has not ended"], virtual_machines(NONE, Some(broken)));
+}
+
+/// Without a collector nobody clears such a launcher away. What it writes to is not looked at here: that is the rule above.
+#[test]
+fn a_launcher_that_outlives_its_instance_is_caught() {
+    let late = Descriptor::new("nostalgic-controller", &[], |context, _| Ok(nostalgic(context)));
+    let scene = VirtualMachines { controllers: without(virt::DESCRIPTORS, NONE, Some(late)), by_force: true };
+    let controllers = without(kubernetes::DESCRIPTORS, "garbage-collector-controller", None);
+    let scene = Scene::VirtualMachines(scene);
+    must_catch(&["a pod lives in the end, and its instance"], |seed| Options {
+        controllers,
+        scene,
+        ..Options::virtual_machines(seed)
+    });
 }
 
 /// Makes pods that nobody owns.
