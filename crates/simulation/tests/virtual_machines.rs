@@ -26,3 +26,9 @@ fn an_instance_whose_pod_came_and_went_unseen_has_another_soon() {
     let outcome = check(&Options::virtual_machines(5_000_190)).unwrap();
     assert!(outcome.lasted < Seconds(300_000), "{}", outcome.lasted);
 }
+
+/// In this seed a VM is changed before its controller has heard of the revision that its instance was started from.
+#[test]
+fn a_revision_that_is_known_late_is_heeded() {
+    check(&Options::virtual_machines(519_839_741)).unwrap();
+}

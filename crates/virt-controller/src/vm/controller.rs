@@ -111,6 +111,7 @@ impl VmController {
             () = self.data_volumes.run() => {}
             () = self.feed_vms() => {}
             () = self.feed_vmis() => {}
+            () = self.feed_revisions() => {}
             () = self.feed_claims() => {}
             () = self.feed_data_volumes() => {}
             () = self.feed_kinds() => {}
@@ -155,6 +156,19 @@ impl VmController {
                 self.queue.add(Key { namespace, name: owner.name.clone() });
             }
             self.queue.add(change.key);
+        }
+    }
+
+    /// What an instance was started from may be known later than the instance: only then can be told what it lacks.
+    async fn feed_revisions(&self) {
+        let mut changes = self.revisions.subscribe();
+        loop {
+            let change = changes.next().await;
+            let new = change.new.as_ref().filter(|_| change.old.is_none());
+            let owner = new.and_then(|revision| api::owner::controller_of(&revision.metadata));
+            if let Some(owner) = owner.filter(|owner| owner.kind == "VirtualMachine") {
+                self.queue.add(Key { namespace: change.key.namespace, name: owner.name.clone() });
+            }
         }
     }
 
