@@ -151,11 +151,3 @@ pub struct Clock {
     /// Whether its clock goes on while the guest is stopped; QEMU's choice where nothing was asked for.
     pub goes_on: Option<bool>,
 }
-
-impl Guest {
-    /// The device that the instance calls so, among those of a sort.
-    #[must_use]
-    pub fn named(&self, sort: fn(&Kind) -> bool, name: &str) -> Option<(&DeviceId, &Device)> {
-        self.devices.iter().find(|(_, device)| device.of.as_deref() == Some(name) && sort(&device.kind))
-    }
-}
