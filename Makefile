@@ -16,25 +16,25 @@ proxies := $(foreach name,http_proxy https_proxy no_proxy HTTP_PROXY HTTPS_PROXY
 root := $(if $(filter 0,$(shell id -u)),,sudo env $(proxies))
 
 .PHONY: help
-help: ## this list
+help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 .PHONY: up
 up: run-packages ## install what is needed, build, start Orlop in the background with a demo VM
-	@[ -e target/quick/orlop ] || echo "building orlop: some minutes on two cores, once"
+	@[ -e target/quick/orlop ] || echo "building orlop; the first build takes a few minutes on two cores"
 	CARGO_TERM_PROGRESS_WHEN=auto cargo build --profile quick --locked --package orlop
 	examples/demo
 
 .PHONY: down
-down: ## stop the demo VM and everything else, leave nothing running
+down: ## stop the demo VM and everything else
 	@examples/demo down
 
 # A change is judged by the same cases every time; `make soak` looks for new ones.
 test test-fast test-peers: export PROPTEST_RNG_SEED ?= 1
 
 .PHONY: test
-test: test-packages ## install what is needed, run every test; what this machine cannot run is told
-	@guest/build > /dev/null || echo "the test guest cannot be built: tests that boot it are left out" >&2
+test: test-packages ## install what is needed, run every test; ends with what this machine cannot run
+	@guest/build > /dev/null || echo "cannot build the test guest; tests that boot it are left out" >&2
 	.ci/suites
 
 .PHONY: test-fast
@@ -42,7 +42,7 @@ test-fast: toolchain ## run what needs neither root nor QEMU
 	@ORLOP_TESTS=fast .ci/suites
 
 .PHONY: test-peers
-test-peers: test-packages peers ## run what depends on the real peers
+test-peers: test-packages peers ## run what depends on the real Kubernetes programs
 	@guest/build > /dev/null
 	ORLOP_PEERS=$$(e2e/peers/build --dir) .ci/suites 'peers_*' --include-ignored
 
@@ -51,7 +51,7 @@ peers: test-packages ## build or fetch the real programs that Orlop is compared 
 	e2e/peers/build
 
 .PHONY: soak
-soak: test-packages ## kills, simulation, property tests with new seeds until something fails; ROUNDS=3 ends after three rounds
+soak: test-packages ## run kills, simulation and property tests with new seeds until something fails; ROUNDS=3 ends after three rounds
 	@.ci/soak $(ROUNDS)
 
 # Each time others, unless FROM says where to begin.
@@ -59,7 +59,7 @@ FROM := $(or $(FROM),$(shell echo $$((RANDOM * 32768 + RANDOM))))
 COUNT := $(or $(COUNT),10000)
 
 .PHONY: seeds
-seeds: toolchain ## new seeds of the simulation, as fast as they go; COUNT=100, FROM=7 and SCENE=virtual_machines choose
+seeds: toolchain ## run new seeds of the simulation; choose with COUNT=100, FROM=7 and SCENE=virtual_machines
 	@for scene in $(or $(SCENE),seeds virtual_machines); do
 	    echo "== $$scene: make seeds SCENE=$$scene FROM=$(FROM) COUNT=$(COUNT)"
 	    ORLOP_SIM_SEED=$(FROM)..$$(($(FROM) + $(COUNT))) cargo test --profile seeds --locked --package simulation \
@@ -67,21 +67,22 @@ seeds: toolchain ## new seeds of the simulation, as fast as they go; COUNT=100, 
 	done
 
 .PHONY: proof
-proof: test-packages ## others' test suites and comparisons in full; writes docs/proof.md
+proof: test-packages ## run all comparisons and other projects' test suites in full; writes docs/proof.md
 	@.ci/proof
 
 .PHONY: lint
-lint: toolchain ## lints and formatting, as CI checks them
+lint: toolchain ## check lints and formatting, as CI does
 	cargo clippy --workspace --all-targets --locked -- --deny warnings
 	cargo fmt --all --check
 
 .PHONY: deny
-deny: toolchain ## what may enter the dependency tree: bans, licences, sources
+deny: toolchain ## check bans, licences and sources of dependencies
 	@.ci/deny bans licenses sources
 
 .PHONY: generate
-generate: ## write the files that are generated and checked in
+generate: ## write the generated files that are checked in
 	cargo xtask crds
+	cargo xtask compatibility
 
 # Pairs of a program or file and the package that brings it. To run: a C compiler links; QEMU and its firmware run guests;
 # the last line is for pods and their networks. QEMU's two packages are named together: Debian's qemu-system-x86 may remove
@@ -109,7 +110,7 @@ run-packages test-packages: toolchain
 	    { $(root) apt-get update -qq && $(root) env DEBIAN_FRONTEND=noninteractive \
 	        apt-get install -y -qq --no-install-recommends "$${missing[@]}"; } > "$$said" 2>&1 || {
 	        tail -n 20 "$$said" >&2
-	        echo "these packages are needed and cannot be installed: $${missing[*]}" >&2
+	        echo "cannot install the required packages: $${missing[*]}" >&2
 	        exit 1
 	    }
 	    rm -f "$$said"
@@ -124,15 +125,15 @@ run-packages test-packages: toolchain
 toolchain:
 	@needed=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 	if [ "$$(uname -m)" != x86_64 ]; then
-	    echo "Orlop runs x86_64 guests on x86_64 machines; this one is $$(uname -m)" >&2
+	    echo "Orlop needs an x86_64 machine; this one is $$(uname -m)" >&2
 	    exit 1
 	fi
 	if ! command -v cargo >/dev/null; then
-	    echo "a Rust toolchain is needed, $$needed or newer: https://rustup.rs" >&2
+	    echo "Orlop needs Rust $$needed or newer; install it from https://rustup.rs" >&2
 	    exit 1
 	fi
 	found=$$(cargo --version | cut -d' ' -f2)
 	if ! printf '%s\n' "$$needed" "$$found" | sort --check=quiet --version-sort; then
-	    echo "Rust $$needed or newer is needed, and cargo is $$found: try rustup update stable" >&2
+	    echo "Orlop needs Rust $$needed or newer, but cargo is $$found; try rustup update stable" >&2
 	    exit 1
 	fi

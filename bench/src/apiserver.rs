@@ -37,7 +37,6 @@ pub struct Scale {
 pub struct Target {
     /// What its figures are named with.
     pub name: String,
-    /// Where it is.
     pub server: Server,
     /// The processes that it consists of, for their memory; none when they are not ours.
     pub processes: Vec<u32>,
@@ -50,13 +49,9 @@ pub struct Target {
 /// One figure.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    /// What was measured.
     pub figure: String,
-    /// How much.
     pub value: f64,
-    /// Of what.
     pub unit: &'static str,
-    /// Where.
     pub server: String,
     /// How the server was built, if that is known.
     pub profile: String,

@@ -31,7 +31,7 @@ pub fn program() -> Result<PathBuf> {
     let beside = std::env::current_exe().context("find this program")?.with_file_name("orlop");
     let release = e2e::root().join("target/release/orlop");
     let found = [beside, release].into_iter().find(|path| path.exists());
-    found.context("there is no orlop; `cargo build --release -p orlop` builds it")
+    found.context("orlop is not built; run `cargo build --release -p orlop`")
 }
 
 /// Tells when `words` came, and reads on so that nobody blocks.

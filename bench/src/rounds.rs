@@ -81,7 +81,7 @@ pub async fn in_turns<T, E>(
     Ok(pairs)
 }
 
-/// How a program was built: the name of the profile, which is that of its folder.
+/// How a program was built: the name of the profile, which is that of its directory.
 #[must_use]
 pub fn profile(program: &Path) -> String {
     let folders = program.parent().into_iter().flat_map(Path::ancestors);

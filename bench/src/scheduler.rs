@@ -22,7 +22,6 @@ pub use objects::Shape;
 /// What is to be placed, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Pods.
     pub pods: usize,
     /// Hollow nodes.
     pub nodes: usize,

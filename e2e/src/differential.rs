@@ -9,7 +9,7 @@
 //! The reference is a real kube-apiserver. What is compared with it is our server, or, as a control, a second real one: then
 //! every difference is a fault of the scripts or of the normalization. The control runs some scripts and seeds with every
 //! change, and all with `ORLOP_CONTROL=full`.
-//! `ORLOP_SCRIPTS` and `ORLOP_SEEDS` choose what is run; `ORLOP_ANSWERS` names a folder that gets all answers to read.
+//! `ORLOP_SCRIPTS` and `ORLOP_SEEDS` choose what is run; `ORLOP_ANSWERS` names a directory that gets all answers to read.
 
 pub mod compare;
 pub mod deviations;
@@ -55,7 +55,7 @@ impl Subject<'_> {
     fn deviations(self) -> Result<Deviations> {
         match self {
             Self::Control => Ok(Deviations::default()),
-            Self::Ours(_) => Deviations::read(&folder().join("deviations.yaml")),
+            Self::Ours(_) => Deviations::read(&directory().join("deviations.yaml")),
         }
     }
 }
@@ -71,7 +71,7 @@ pub async fn scripts(subject: Subject<'_>) -> Result<()> {
         Subject::Control if !is_full() => CONTROL.into(),
         _ => Vec::new(),
     };
-    let wanted = choose(Script::all(&folder())?, &names)?;
+    let wanted = choose(Script::all(&directory())?, &names)?;
     let sides = Sides::start(subject).await?;
     let deviations = subject.deviations()?;
     let (mut summary, mut report) = (String::new(), String::new());
@@ -161,7 +161,7 @@ fn report_unused(report: &mut String, deviations: &Deviations, wanted: impl Fn(&
 
 /// Where the scripts are.
 #[must_use]
-pub fn folder() -> PathBuf {
+pub fn directory() -> PathBuf {
     root().join("e2e/differential")
 }
 
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_is_named_is_run_and_a_name_that_is_none_is_told() {
-        let scripts = || Script::all(&folder()).unwrap();
+        let scripts = || Script::all(&directory()).unwrap();
         let names = |scripts: Vec<Script>| scripts.into_iter().map(|script| script.name).collect::<Vec<_>>();
         assert_eq!(names(choose(scripts(), &CONTROL).unwrap()), CONTROL);
         assert_eq!(choose(scripts(), &[]).unwrap().len(), scripts().len());

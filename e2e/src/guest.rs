@@ -8,11 +8,11 @@ use anyhow::Result;
 
 use crate::{output, root};
 
-/// The folder with `vmlinuz`, `initrd.img`, `disk.qcow2` and the OCI layout `oci`. Building it takes a minute, once.
+/// The directory with `vmlinuz`, `initrd.img`, `disk.qcow2` and the OCI layout `oci`. Building it takes a minute, once.
 ///
 /// # Errors
 /// When it cannot be built.
-pub fn folder() -> Result<&'static Path> {
+pub fn directory() -> Result<&'static Path> {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     if let Some(folder) = FOLDER.get() {
         return Ok(folder);
@@ -27,5 +27,5 @@ pub fn folder() -> Result<&'static Path> {
 /// # Errors
 /// When the guest cannot be built.
 pub fn image(tag: &str) -> Result<String> {
-    Ok(format!("oci:{}:{tag}", folder()?.join("oci").display()))
+    Ok(format!("oci:{}:{tag}", directory()?.join("oci").display()))
 }

@@ -20,13 +20,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// The folder of the workspace.
+/// The directory of the workspace.
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A program that Orlop is compared with, from `KUBEBUILDER_ASSETS` or the folder that `make peers` filled.
+/// A program that Orlop is compared with, from `KUBEBUILDER_ASSETS` or the directory that `make peers` filled.
 ///
 /// # Errors
 /// When it is in neither: a test that needs it must fail, not pass unseen.

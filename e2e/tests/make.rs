@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs a target with programs of our own before the system's, and without the system's folders for administrators.
+/// Runs a target with programs of our own before the system's, and without the system's directories for administrators.
 fn make(target: &str, programs: &[(&str, &str)]) -> Output {
     let folder = tempfile::tempdir().unwrap();
     for (name, script) in programs {

@@ -1,5 +1,7 @@
 //! `cargo xtask`: chores of the workspace that are no part of the product.
 
+mod compatibility;
+mod controllers;
 mod crds;
 mod facts;
 mod tidy;
@@ -18,11 +20,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Write the table of fields in `docs/compatibility.md`, from the rules.
+    Compatibility,
+    /// Write the table in `docs/controllers.md`, from the tables of controllers.
+    Controllers,
     /// Write the CRDs that are checked in, from the types.
     Crds,
     /// Write the API server's facts about the built-in kinds.
     Facts {
-        /// A folder with Kubernetes' `resources.json`, `schemas.json` and `protobuf.json`.
+        /// A directory with Kubernetes' `resources.json`, `schemas.json` and `protobuf.json`.
         from: PathBuf,
     },
     /// Check generated files, documents, sources and sizes.
@@ -38,6 +44,8 @@ fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
     let root = root();
     let result = match command {
+        Command::Compatibility => compatibility::write(&root),
+        Command::Controllers => controllers::write(&root),
         Command::Crds => crds::write(&root),
         Command::Facts { from } => facts::write(&root, &from),
         Command::Tidy { record } => tidy::run(&root, record),

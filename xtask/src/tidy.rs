@@ -2,6 +2,7 @@
 //!
 //! Every check is a function from the tree to a list of complaints, one line each, that begin with a path.
 
+mod documented;
 mod documents;
 mod sizes;
 mod soak;
@@ -12,7 +13,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::crds;
+use crate::{compatibility, controllers, crds};
 
 /// A tracked file and its text.
 pub(crate) struct File {
@@ -29,9 +30,12 @@ pub(crate) fn run(root: &Path, record: bool) -> Result<()> {
         return sizes::record(root, &rust);
     }
     let mut complaints = crds::stale(root)?;
+    complaints.extend(compatibility::stale(root)?);
+    complaints.extend(controllers::stale(root)?);
     complaints.extend(documents::dangling(&prose, &paths));
     complaints.extend(documents::unknown_tests(&prose, &rust));
     complaints.extend(sources::leftovers(&rust));
+    complaints.extend(documented::undocumented(&rust)?);
     let script = std::fs::read_to_string(root.join(".ci/soak")).context("read .ci/soak")?;
     complaints.extend(soak::left_out(&script, &rust));
     complaints.extend(sizes::too_long(root, &rust)?);

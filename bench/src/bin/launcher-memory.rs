@@ -11,11 +11,11 @@ use anyhow::{Context, Result};
 use bench::resident_kib;
 use bench::rounds::profile;
 use hyper_util::rt::TokioIo;
+use launcher_api::rpc::launcher_client::LauncherClient;
+use launcher_api::rpc::{Empty, SyncRequest};
 use serde_json::json;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
-use virt_launcher::rpc::launcher_client::LauncherClient;
-use virt_launcher::rpc::{Empty, SyncRequest};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {

@@ -165,7 +165,7 @@ fn id(value: &str) -> Result<&str> {
 
 fn boot_file(rest: &mut std::slice::Iter<'_, String>, name: &str) -> Result<String> {
     rest.next().context("no file to boot")?;
-    Ok(e2e::guest::folder()?.join(name).display().to_string())
+    Ok(e2e::guest::directory()?.join(name).display().to_string())
 }
 
 fn end(child: &mut Child) {

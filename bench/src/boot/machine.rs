@@ -19,7 +19,7 @@ const NETWORK: [&str; 6] = ["--bridge", "orlopbench0", "--pod-cidr", "10.197.0.0
 /// Its node.
 pub const NODE: &str = "bench";
 
-/// `orlop up` in a folder of its own. Everything is stopped and removed when it is dropped.
+/// `orlop up` in a directory of its own. Everything is stopped and removed when it is dropped.
 pub struct Machine {
     folder: TempDir,
     process: Child,
@@ -36,7 +36,7 @@ impl Machine {
         let folder = tempfile::Builder::new().prefix("orlop-bench-").tempdir()?;
         let log = folder.path().join("log");
         let mut command = orlop(&folder, &["up", "--listen", "127.0.0.1:0", "--node-name", NODE])?;
-        command.args(NETWORK).args(flags).env("ORLOP_IMAGE_FOLDER", e2e::guest::folder()?);
+        command.args(NETWORK).args(flags).env("ORLOP_IMAGE_DIR", e2e::guest::directory()?);
         let start = Instant::now();
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?).spawn();
         // From here on there may be something to stop.

@@ -75,11 +75,9 @@ pub async fn namespace(client: &Client) -> Result<()> {
 
 /// A change that a watch saw, and when.
 pub struct Change<T> {
-    /// When.
     pub at: Instant,
     /// Whether the object is gone.
     pub gone: bool,
-    /// The object.
     pub object: T,
 }
 

@@ -22,7 +22,7 @@ pub const LIMIT: u32 = 5000;
 pub enum Store {
     /// Nowhere else.
     Memory,
-    /// In a folder, each write on disk before it is answered.
+    /// In a directory, each write on disk before it is answered.
     Folder,
 }
 
@@ -73,7 +73,7 @@ impl Plane {
             Self::Embedded { server, .. } => {
                 let (server, requests) = (server.clone(), RequestMetrics::default());
                 let counting = requests.clone();
-                let make = move |_: &str, fence: &manager::fence::Fence| {
+                let make = move |_: manager::clients::Asker<'_>, fence: &manager::fence::Fence| {
                     let counted = counting.layer(server.for_identity(Identity::admin()));
                     Client::new(fence.layer(counted), "default")
                 };

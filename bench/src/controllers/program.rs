@@ -21,7 +21,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
-use virt_controller::render::Launcher;
+use virt_controller::Launcher;
 
 use super::plane::{LIMIT, Plane};
 use super::process::{Running, Usage};
@@ -53,7 +53,7 @@ pub enum Whose {
 pub enum Under {
     /// In this process, with what it asks for.
     Inside(JoinHandle<Result<()>>, RequestMetrics),
-    /// As a process, with its folder and the port of its pages, if it has any.
+    /// As a process, with its directory and the port of its pages, if it has any.
     Apart(Running, TempDir, Option<u16>),
 }
 
@@ -169,13 +169,13 @@ impl Subject {
         match self {
             Self::Scheduler => run("kube-scheduler", SCHEDULER, (), Selection::all(), clients, pages).await,
             Self::Garbage => {
-                let selection = Selection::parse([garbage::NAME], table::DESCRIPTORS)?;
+                let selection = Selection::parse([garbage::NAME], table::DESCRIPTORS, &[])?;
                 let settings = table::Settings::default();
                 run("kube-controller-manager", table::DESCRIPTORS, settings, selection, clients, pages).await
             }
             Self::VirtController => {
-                let settings = virt_controller::table::Settings::new(Launcher::new("orlop"));
-                let descriptors = virt_controller::table::DESCRIPTORS;
+                let settings = virt_controller::Settings::new(Launcher::new("orlop"));
+                let descriptors = virt_controller::DESCRIPTORS;
                 run("virt-controller", descriptors, settings, Selection::all(), clients, pages).await
             }
         }

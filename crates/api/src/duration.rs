@@ -29,7 +29,7 @@ pub struct Duration {
 
 /// A text that is no duration.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0:?} is no duration such as 1h30m, 90s or 500ms")]
+#[error("{0:?} is not a valid duration; use one such as 1h30m, 90s or 500ms")]
 pub struct DurationError(String);
 
 impl Duration {

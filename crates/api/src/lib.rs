@@ -11,6 +11,9 @@
 //! Modules are named after their subject, types as in the API. A field is an `Option` unless the schema requires it, so
 //! that absent stays absent and an explicit `false`, `0` or `[]` stays explicit.
 
+// The comments of fields are what `kubectl explain` shows.
+#![warn(missing_docs)]
+
 pub mod conditions;
 pub mod crd;
 pub mod decode;

@@ -100,6 +100,8 @@ pub mod annotation {
     pub const CLUSTER_PREFERENCE: &str = "kubevirt.io/cluster-preference-name";
     /// On a node: keeps the host-model labels of an obsolete CPU.
     pub const OBSOLETE_HOST_MODEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
+    /// On an instance and its VM: what the guest sees, as its launcher knows it. The next start goes on from it.
+    pub const GUEST: &str = "orlop.dev/guest";
     /// On a node: its labels are kept by someone else.
     pub const SKIP_NODE_LABELLER: &str = "node-labeller.kubevirt.io/skip-node";
 }

@@ -143,13 +143,13 @@ pub enum QuantityError {
     #[error("{0:?} does not begin with a number")]
     Number(String),
     /// What follows the number is none of the known suffixes.
-    #[error("unknown suffix {suffix:?}; known are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and e3 for exponents")]
+    #[error("unknown suffix {suffix:?}; use one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent such as e3")]
     Suffix {
         /// What stands behind the number.
         suffix: String,
     },
     /// It is longer than any meaningful quantity.
-    #[error("{0} characters are too many for a quantity")]
+    #[error("a quantity of {0} characters is too long")]
     Length(usize),
 }
 

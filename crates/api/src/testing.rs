@@ -1,5 +1,5 @@
 //! Objects made up from schemas, for property tests of whoever reads them.
-#![expect(clippy::panic, clippy::unwrap_used, reason = "a schema that makes no sense fails the test that uses it")]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "an invalid schema fails the test that uses it")]
 
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -405,7 +405,7 @@ open_enum! {
 
 /// Both ways to say when a VM runs were used at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("spec.running and spec.runStrategy exclude each other; remove spec.running")]
+#[error("spec.running and spec.runStrategy are mutually exclusive; remove spec.running")]
 pub struct RunStrategyError;
 
 impl VirtualMachineSpec {

@@ -116,7 +116,7 @@ pub struct VirtualMachineInstanceResourceClaim {
     pub name: String,
     /// Existing ResourceClaim in the namespace of the VMI.
     pub resource_claim_name: Option<String>,
-    /// Template for a claim made anew for each launcher pod.
+    /// Template for a claim that is created for each launcher pod.
     pub resource_claim_template_name: Option<String>,
 }
 

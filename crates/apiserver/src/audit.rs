@@ -67,13 +67,13 @@ impl AuditLog {
         match self.orders.try_send(Order::Write(line)) {
             Ok(()) => {
                 if self.losing.swap(false, Ordering::Relaxed) {
-                    tracing::warn!(lost = self.counts.lost.get(), "audit events are written again");
+                    tracing::warn!(lost = self.counts.lost.get(), "audit events are being written again");
                 }
             }
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.counts.lost.inc();
                 if !self.losing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("audit events are lost: they come faster than they can be written");
+                    tracing::warn!("dropped audit events: they arrive faster than they can be written");
                 }
             }
         }
@@ -107,7 +107,7 @@ fn work(mut out: impl Write, orders: &Receiver<Order>, lost: &Counter) {
             Err(error) => {
                 lost.inc();
                 if !std::mem::replace(&mut failing, true) {
-                    tracing::warn!(%error, "audit events are lost: they cannot be written");
+                    tracing::warn!(%error, "dropped audit events: they cannot be written");
                 }
             }
         }

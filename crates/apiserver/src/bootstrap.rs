@@ -11,14 +11,12 @@ use crate::strategy;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-pub(crate) async fn run(server: &Inner, policy: bool) -> Result<(), OpenError> {
+pub(crate) async fn run(server: &Inner) -> Result<(), OpenError> {
     let mut writes = Vec::new();
     for name in NAMESPACES {
         writes.extend(namespace(server, name)?);
     }
-    if policy {
-        writes.extend(rbac::bootstrap(server)?);
-    }
+    writes.extend(rbac::bootstrap(server)?);
     // All at once, so that they share a commit.
     for written in join_all(writes.into_iter().map(|write| server.store.write(write))).await {
         match written {

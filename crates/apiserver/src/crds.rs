@@ -68,13 +68,13 @@ async fn pass(server: &Arc<Inner>) -> Option<crate::store::Table> {
         };
         if let Err(error) = result {
             // Somebody else changed it; the change wakes the next pass.
-            tracing::debug!(definition = %key.name, %error, "a definition was not updated");
+            tracing::debug!(definition = %key.name, %error, "cannot update a definition");
         }
     }
     let current = server.store.snapshot().objects(DEFINITIONS);
     publish(server, &current);
     if let Err(error) = orphans::remove(server).await {
-        tracing::warn!(%error, "objects without a definition were not deleted");
+        tracing::warn!(%error, "cannot delete objects without a definition");
     }
     waiting
 }
@@ -178,7 +178,7 @@ async fn remove(
             Ok(true) => {}
             Ok(false) => return Ok(Some(resource.table.clone())),
             Err(error) => {
-                tracing::warn!(definition = %key.name, %error, "objects were not deleted");
+                tracing::warn!(definition = %key.name, %error, "cannot delete objects");
                 return Ok(Some(resource.table.clone()));
             }
         }

@@ -1,11 +1,14 @@
 //! What is served, told to clients: per group and version, or all at once.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use http::HeaderValue;
+use http::header::InvalidHeaderValue;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -178,8 +181,23 @@ fn aggregated_resource(resource: &Resource, version: &Version) -> Value {
     entry
 }
 
-/// The documents of everything, as text. Every client that starts asks for them, and they are the same until a definition
-/// changes.
+/// A document of everything.
+#[derive(Clone)]
+pub(crate) struct Document {
+    pub(crate) text: Bytes,
+    /// Stands for the text: whoever knows it need not be sent the text again.
+    pub(crate) tag: HeaderValue,
+}
+
+impl Document {
+    fn new(value: &Value) -> Result<Self, InvalidHeaderValue> {
+        let text = format!("{value}\n");
+        let tag = HeaderValue::from_str(&format!("\"{}\"", STANDARD.encode(Sha256::digest(&text))))?;
+        Ok(Self { text: text.into(), tag })
+    }
+}
+
+/// The documents of everything. Every client that starts asks for them, and they are the same until a definition changes.
 #[derive(Default)]
 pub(crate) struct Cache(Mutex<Cached>);
 
@@ -187,7 +205,7 @@ pub(crate) struct Cache(Mutex<Cached>);
 struct Cached {
     of: Option<Arc<Registry>>,
     /// By whether they are of the core group, and by their version.
-    texts: BTreeMap<(bool, &'static str), Bytes>,
+    documents: BTreeMap<(bool, &'static str), Document>,
 }
 
 impl Cache {
@@ -198,13 +216,16 @@ impl Cache {
         core: bool,
         document: &'static str,
         make: impl FnOnce() -> Value,
-    ) -> Bytes {
+    ) -> Result<Document, InvalidHeaderValue> {
         // Whoever comes while it is made waits for it instead of making another.
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !cached.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, registry)) {
-            *cached = Cached { of: Some(registry.clone()), texts: BTreeMap::new() };
+            *cached = Cached { of: Some(registry.clone()), documents: BTreeMap::new() };
         }
-        cached.texts.entry((core, document)).or_insert_with(|| format!("{}\n", make()).into()).clone()
+        match cached.documents.entry((core, document)) {
+            Entry::Occupied(known) => Ok(known.get().clone()),
+            Entry::Vacant(missing) => Ok(missing.insert(Document::new(&make())?).clone()),
+        }
     }
 }
 
@@ -215,10 +236,15 @@ mod tests {
     #[test]
     fn a_document_is_made_once_for_each_registry() {
         let (cache, registry) = (Cache::default(), Arc::new(Registry::built_in()));
-        let first = cache.get(&registry, true, "v2", || aggregated(&registry, true, "v2"));
-        assert_eq!(cache.get(&registry, true, "v2", || Value::Null), first);
-        assert_ne!(cache.get(&registry, false, "v2", || aggregated(&registry, false, "v2")), first);
+        let get = |registry: &Arc<Registry>, core, value| {
+            let Document { text, tag } = cache.get(registry, core, "v2", || value).unwrap();
+            (text, tag)
+        };
+        let first = get(&registry, true, aggregated(&registry, true, "v2"));
+        assert_eq!(get(&registry, true, Value::Null), first);
+        let others = get(&registry, false, aggregated(&registry, false, "v2"));
+        assert!(others.0 != first.0 && others.1 != first.1);
         let other = Arc::new(Registry::default());
-        assert_eq!(cache.get(&other, true, "v2", || Value::Null), "null\n");
+        assert_eq!(get(&other, true, Value::Null).0, "null\n");
     }
 }

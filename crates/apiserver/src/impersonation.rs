@@ -69,7 +69,8 @@ fn shown(asked: &Asked) -> String {
 fn asked(headers: &HeaderMap) -> Result<Asked, Status> {
     let mut asked = Asked::default();
     for (name, value) in headers.iter().filter(|(name, _)| name.as_str().starts_with(PREFIX)) {
-        let unreadable = |_| Status::bad_request(format!("the header {name} is not of printable ASCII characters"));
+        let unreadable =
+            |_| Status::bad_request(format!("the header {name} may only contain printable ASCII characters"));
         let value = value.to_str().map_err(unreadable)?;
         match name.as_str() {
             USER => value.clone_into(&mut asked.user),

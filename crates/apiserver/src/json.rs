@@ -99,7 +99,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough for its bits")]
             return Ok(Value::Number((value as i64).into()));
         }
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that is none"))
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("an invalid number"))
     }
 
     fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {

@@ -36,7 +36,7 @@ impl Path {
     /// The same within so many filters.
     fn parse_within(text: &str, filters: usize) -> Result<Self, String> {
         if filters > MOST_FILTERS {
-            return Err("too many filters within each other".to_owned());
+            return Err("filters are nested too deeply".to_owned());
         }
         let text = text.trim();
         let inner = text.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(text);
@@ -287,7 +287,7 @@ mod tests {
         let nested = |levels: usize| format!("{}a{}", "[?(".repeat(levels), ")]".repeat(levels));
         assert!(Path::parse(&nested(MOST_FILTERS)).is_ok());
         for levels in [MOST_FILTERS + 1, 500_000] {
-            assert_eq!(Path::parse(&nested(levels)).unwrap_err(), "too many filters within each other");
+            assert_eq!(Path::parse(&nested(levels)).unwrap_err(), "filters are nested too deeply");
         }
     }
 

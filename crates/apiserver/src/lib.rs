@@ -19,17 +19,17 @@
 
 mod accounts;
 mod audit;
+mod authority;
 mod body;
 mod bootstrap;
 mod bounds;
-mod certificates;
 mod clock;
 mod convert;
 mod crds;
+mod directories;
 mod discovery;
 mod expiry;
 mod facts;
-mod folders;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -66,9 +66,9 @@ pub use accounts::ServiceAccounts;
 pub use audit::AuditLog;
 pub use body::Body;
 pub use clock::Clock;
-pub use folders::make_folder;
+pub use directories::make_directory;
 pub use identity::{Admission, Attributes, Authorizer, Decision, Identity, MASTERS, Review, Stored};
-pub use route::{Delegate, RequestBody};
+pub use route::{Delegate, Delegation, RequestBody, StreamPlace};
 pub use server::{ApiServer, Builder, Check, InProcess};
 pub use status::Status;
 pub use store::{OpenError, Place, Size as StoreSize, backup};

@@ -11,9 +11,7 @@ use jiff::Timestamp;
 pub struct LogRequest {
     /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// The container, which the pod has.
     pub container: String,

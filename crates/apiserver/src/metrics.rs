@@ -76,21 +76,37 @@ impl Metrics {
         let mut registry = Registry::default();
         registry.register(
             "apiserver_request",
-            "Requests by what they asked for and how they ended",
+            "Number of requests by verb, resource and status code",
             metrics.requests.clone(),
         );
         registry.register(
             "apiserver_request_duration_seconds",
-            "How long answers took, watches apart",
+            "Time in seconds to answer requests, without watches",
             metrics.durations.clone(),
         );
-        registry.register("apiserver_storage_objects", "Objects in the store", metrics.objects.clone());
-        registry.register("apiserver_storage_bytes", "What all objects have together, as JSON", metrics.bytes.clone());
-        registry.register("apiserver_storage_quota_bytes", "What they may have; 0 is no end", metrics.quota.clone());
-        registry.register("apiserver_current_inflight_requests", "Requests being worked on", metrics.running.clone());
-        registry.register("apiserver_longrunning_requests", "Watches that are open", metrics.watches.clone());
-        registry.register("apiserver_audit_event", "Audit events that were made", audit.events.clone());
-        registry.register("apiserver_audit_error", "Audit events that were not written", audit.lost.clone());
+        registry.register("apiserver_storage_objects", "Number of objects in the store", metrics.objects.clone());
+        registry.register(
+            "apiserver_storage_bytes",
+            "Total size of all objects in bytes, as JSON",
+            metrics.bytes.clone(),
+        );
+        registry.register(
+            "apiserver_storage_quota_bytes",
+            "Maximum total size of all objects in bytes; 0 means no limit",
+            metrics.quota.clone(),
+        );
+        registry.register(
+            "apiserver_current_inflight_requests",
+            "Number of requests in progress",
+            metrics.running.clone(),
+        );
+        registry.register("apiserver_longrunning_requests", "Number of open watches", metrics.watches.clone());
+        registry.register("apiserver_audit_event", "Number of audit events", audit.events.clone());
+        registry.register(
+            "apiserver_audit_error",
+            "Number of audit events that could not be written",
+            audit.lost.clone(),
+        );
         Self { registry, ..metrics }
     }
 

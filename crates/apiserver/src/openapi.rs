@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use crate::facts::{ListType, Shape, TypeId, facts};
 use crate::registry::{Content, Registry, Resource, Version};
 
-/// `/openapi/v3`: where the documents are. The hash lets clients keep what they have.
-pub(crate) fn index(registry: &Registry) -> Value {
+/// `/openapi/v3`: where the documents are, with those of others. The hash lets clients keep what they have.
+pub(crate) fn index(registry: &Registry, others: impl Iterator<Item = (String, Value)>) -> Value {
     let mut paths = Map::new();
     for group in registry.groups() {
         for version in registry.versions(group) {
@@ -20,6 +20,7 @@ pub(crate) fn index(registry: &Registry) -> Value {
             paths.insert(path.clone(), json!({ "serverRelativeURL": format!("/openapi/v3/{path}?hash={hash:08X}") }));
         }
     }
+    paths.extend(others);
     json!({ "paths": paths })
 }
 
@@ -274,13 +275,13 @@ fn custom_name(resource: &Resource, version: &Version) -> String {
 pub(crate) struct Cache(Mutex<Option<(Arc<Registry>, Bytes)>>);
 
 impl Cache {
-    pub(crate) fn everything(&self, registry: &Arc<Registry>) -> Bytes {
+    pub(crate) fn get(&self, registry: &Arc<Registry>, make: impl FnOnce() -> Value) -> Bytes {
         // Whoever comes while it is made waits for it instead of making another.
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &*cached {
             Some((of, text)) if Arc::ptr_eq(of, registry) => text.clone(),
             _ => {
-                let text = Bytes::from(format!("{}\n", everything(registry)));
+                let text = Bytes::from(format!("{}\n", make()));
                 *cached = Some((registry.clone(), text.clone()));
                 text
             }

@@ -27,11 +27,11 @@ pub(crate) enum ProtobufError {
     NoMagic,
     #[error("unexpected end of the message")]
     Truncated,
-    #[error("a varint of more than 64 bits")]
+    #[error("a varint has more than 64 bits")]
     Varint,
-    #[error("wire type {0} is not known")]
+    #[error("unknown wire type {0}")]
     WireType(u8),
-    #[error("{0} is of another type on the wire than in the schema")]
+    #[error("the wire type of {0} does not match the schema")]
     Mismatch(&'static str),
     #[error("a text is not UTF-8")]
     Text,
@@ -41,7 +41,7 @@ pub(crate) enum ProtobufError {
     Time,
     #[error("messages are nested too deeply")]
     Depth,
-    #[error("no kind {kind:?} is known in version {api_version:?}")]
+    #[error("unknown kind {kind:?} in version {api_version:?}")]
     Kind { api_version: String, kind: String },
 }
 

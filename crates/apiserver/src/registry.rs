@@ -38,7 +38,7 @@ pub(crate) struct Resource {
     pub(crate) strategy: &'static dyn Strategy,
     /// Objects older than this may lack defaults that a later schema sets.
     pub(crate) since: u64,
-    /// The definition's UID, so that a definition made anew is not taken for the old one.
+    /// The definition's UID, so that a recreated definition is not mistaken for the old one.
     pub(crate) definition: Option<String>,
     /// Of the part of the definition that matters here.
     pub(crate) fingerprint: Option<u32>,

@@ -1,6 +1,7 @@
 //! From a request to whoever answers it.
 
 pub(crate) mod access;
+mod bearer;
 mod delegated;
 mod pages;
 
@@ -11,7 +12,6 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::timeout;
-use tower::Service as _;
 use tracing::Instrument as _;
 
 use crate::body::Body;
@@ -34,7 +34,7 @@ use pages::{is_probe, page, written};
 use access::Asked;
 pub(crate) use access::not_allowed;
 pub(crate) use delegated::Delegated;
-pub use delegated::{Delegate, RequestBody};
+pub use delegated::{Delegate, Delegation, RequestBody, StreamPlace};
 pub(crate) use pages::missing;
 
 /// A client that does not send its body within this time has gone.
@@ -87,7 +87,7 @@ impl From<Status> for Refused {
     }
 }
 
-async fn answer<B>(server: &Arc<Inner>, request: Request<B>, served: &mut Served) -> Result<Response<Body>, Refused>
+async fn answer<B>(server: &Arc<Inner>, mut request: Request<B>, served: &mut Served) -> Result<Response<Body>, Refused>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -100,7 +100,8 @@ where
         None => Asked::of_path(&path, request.method()),
     };
     served.asks(&asked);
-    let who = identify(server, &request)?;
+    let token = bearer::take(request.headers_mut())?;
+    let who = identify(server, &request, token.as_deref())?;
     if who != Identity::anonymous()
         && let Some(known) = request.extensions().get::<Known>()
     {
@@ -127,15 +128,7 @@ where
         return resource(server, (identity, caller), (target, asked), query, request, served).await;
     };
     permit(server, &asked, &identity, served)?;
-    // Until it is answered; what it is answered with may last.
-    let _place = caller.work().await?;
-    let mut request = request.map(|body| body.map_err(Into::into).boxed_unsync());
-    request.extensions_mut().insert(identity);
-    let answered = delegated.service.clone().call(request);
-    match answered.await {
-        Ok(response) => Ok(response),
-        Err(never) => match never {},
-    }
+    Ok(delegated::call(server, delegated, (identity, caller), request).await?)
 }
 
 /// Lets a request go on, or not.
@@ -147,14 +140,11 @@ fn permit(server: &Inner, asked: &Asked, who: &Identity, served: &mut Served) ->
 }
 
 /// Who asks. Who shows a token that is not good is not taken for someone without.
-fn identify<B>(server: &Inner, request: &Request<B>) -> Result<Identity, Status> {
+fn identify<B>(server: &Inner, request: &Request<B>, token: Option<&str>) -> Result<Identity, Status> {
     if let Some(known) = request.extensions().get::<Identity>() {
         return Ok(known.clone());
     }
-    let proof = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let bearer = |(kind, _): &(&str, &str)| kind.eq_ignore_ascii_case("bearer");
-    let shown = proof.trim().split_once(' ').filter(bearer).map(|(_, token)| token.trim());
-    match shown.filter(|token| !token.is_empty()) {
+    match token {
         Some(token) => {
             let shown = server.who_shows(token, &[ISSUER.to_owned()]).ok_or_else(Status::unauthorized)?;
             Ok(shown.identity)

@@ -7,12 +7,12 @@ mod strangers;
 mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use certificates::{CertificateError, Request};
 use futures_util::future::join_all;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -27,7 +27,7 @@ use tower::ServiceExt as _;
 
 use crate::ApiServer;
 use crate::audit::Peer;
-use crate::certificates::{Authority, CertificateError};
+use crate::authority;
 use crate::identity::Identity;
 use credentials::{Credentials, kubeconfig_text};
 use guard::Guarded;
@@ -48,24 +48,9 @@ const SLOWEST_END: Duration = Duration::from_secs(5);
 pub enum ServeError {
     /// The address.
     #[error("listen on {address}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// Certificates.
+    Listen { address: SocketAddr, source: std::io::Error },
     #[error("prepare certificates")]
     Certificates(#[from] CertificateError),
-    /// TLS.
-    #[error("prepare TLS")]
-    Tls(#[source] rustls::Error),
-    /// The checks of client certificates.
-    #[error("prepare the checks of client certificates")]
-    Verifier(#[source] rustls::server::VerifierBuilderError),
-    /// A certificate that was just made.
-    #[error("read back a certificate")]
-    Pem(#[source] rustls::pki_types::pem::Error),
 }
 
 /// Where a server listens.
@@ -97,9 +82,7 @@ struct Door {
 /// A server that listens and is not yet running.
 pub struct Listening {
     doors: Vec<Door>,
-    tls: Arc<ArcSwap<TlsAcceptor>>,
-    credentials: Credentials,
-    kubeconfig: PathBuf,
+    credentials: Arc<Credentials>,
 }
 
 impl Listening {
@@ -131,9 +114,9 @@ impl Listening {
         let local = if address.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { address.ip() };
         let public = SocketAddr::new(local, address.port());
         server.inner.address.store(Arc::new(public.to_string()));
-        let credentials = Credentials { folder: folder.to_owned(), address: public, reached, host };
-        let tls = credentials.issue(server.inner.clock.now())?;
-        Ok(Self { doors, tls: Arc::new(ArcSwap::from_pointee(tls)), kubeconfig: credentials.kubeconfig(), credentials })
+        let now = server.inner.clock.now();
+        let credentials = Credentials::issue(folder, public, &reached, host.as_deref(), now)?;
+        Ok(Self { doors, credentials: Arc::new(credentials) })
     }
 
     /// Where it is reached.
@@ -145,23 +128,26 @@ impl Listening {
     /// The admin's kubeconfig.
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
+        &self.credentials.kubeconfig
     }
 
-    /// Serves until `stop` resolves, then lets running requests end. Watches are cut.
+    /// Serves until `stop` resolves, then lets running requests and streams end. Watches are cut.
     pub async fn run(self, server: ApiServer, stop: impl Future<Output = ()>) {
         let (stopping, stopped) = watch::channel(false);
-        let Self { doors, tls, credentials, .. } = self;
-        let open = |door| accept(door, tls.clone(), server.clone(), stopped.clone());
+        let Self { doors, credentials } = self;
+        let open = |door| accept(door, credentials.clone(), server.clone(), stopped.clone());
         let doors = join_all(doors.into_iter().map(open));
         let stop = async {
             stop.await;
             stopping.send_replace(true);
+            // Connections that are not HTTP any more take leave of their clients.
+            server.inner.stopping.send_replace(true);
+            drop(timeout(SLOWEST_END, server.inner.stopping.closed()).await);
         };
         tokio::select! {
             biased;
             _ = async { tokio::join!(doors, stop) } => {}
-            () = credentials.renew(&server.inner.clock, &tls) => {}
+            () = credentials.renew(&server.inner.clock) => {}
         }
     }
 }
@@ -172,8 +158,10 @@ impl Listening {
 /// # Errors
 /// When the server was never started there, or its files cannot be read.
 pub fn kubeconfig_for(folder: &Path, address: SocketAddr, user: &str, group: &str) -> Result<String, ServeError> {
-    let authority = Authority::open(&folder.join("pki"), crate::Clock::system().now())?;
-    Ok(kubeconfig_text(address, &authority.certificate, user, &authority.client(user, group)?))
+    let now = crate::Clock::system().now();
+    let keeper = authority::open(&folder.join("pki"), now)?;
+    let leaf = keeper.issue(&Request::client(user, &[group]), now)?;
+    Ok(kubeconfig_text(address, &keeper.trusted().borrow(), user, &leaf))
 }
 
 /// Whether a socket at one address also takes connections to the other.
@@ -201,7 +189,7 @@ fn listen_early(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 /// Accepts connections at one address until the end, and waits for the last of them.
-async fn accept(door: Door, tls: Arc<ArcSwap<TlsAcceptor>>, server: ApiServer, stopped: watch::Receiver<bool>) {
+async fn accept(door: Door, credentials: Arc<Credentials>, server: ApiServer, stopped: watch::Receiver<bool>) {
     let Door { listener, strangers } = door;
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS as usize));
     let of_strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
@@ -221,7 +209,7 @@ async fn accept(door: Door, tls: Arc<ArcSwap<TlsAcceptor>>, server: ApiServer, s
                 Some((place, Ok((stream, peer)))) => (place, stream, peer.ip()),
                 Some((_, Err(error))) => {
                     // Out of file descriptors, most likely: those in use must end first.
-                    tracing::warn!(%error, "a connection was not accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }
@@ -235,7 +223,7 @@ async fn accept(door: Door, tls: Arc<ArcSwap<TlsAcceptor>>, server: ApiServer, s
             continue;
         }
         let known = is_stranger.then(Known::default);
-        let (tls, server, stopped) = (TlsAcceptor::clone(&tls.load()), server.clone(), stopped.clone());
+        let (tls, server, stopped) = (credentials.acceptor(), server.clone(), stopped.clone());
         tokio::spawn(async move {
             // Answers are small and complete; waiting for more of them only adds latency.
             drop(stream.set_nodelay(true));

@@ -137,8 +137,8 @@ impl Drop for Served {
         let act = self.record_written();
         let _entered = self.span.enter();
         match act {
-            Some(act) => tracing::info!("{act}, for a client that went before its answer"),
-            None => tracing::debug!("the client went before its answer"),
+            Some(act) => tracing::info!("{act}, but the client disconnected before the answer"),
+            None => tracing::debug!("the client disconnected before the answer"),
         }
         if let Some(trail) = self.trail.take() {
             trail.abandon(&self.written.facts().named);

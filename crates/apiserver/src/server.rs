@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{Request, Response};
 use tokens::Key;
+use tokio::sync::watch;
 
 use crate::audit::AuditLog;
 use crate::body::Body;
@@ -24,7 +25,7 @@ use crate::route::{self, BoxError, Delegated};
 use crate::signal::Signal;
 use crate::store::{self, DEFINITIONS, OpenError, Place, Store};
 use crate::tokens::{self as bearer, Shown};
-use crate::{bootstrap, certificates, crds, discovery, expiry, openapi};
+use crate::{authority, bootstrap, crds, discovery, expiry, openapi};
 
 /// Everything that requests share.
 pub(crate) struct Inner {
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) chance: Chance,
     pub(crate) authorizer: Box<dyn Authorizer>,
+    /// Hears what is decided about requests.
+    pub(crate) decisions: Option<Decisions>,
     /// What the roles in the store grant, whoever decides.
     pub(crate) rbac: Rbac,
     pub(crate) admission: Vec<Box<dyn Admission>>,
@@ -50,6 +53,8 @@ pub(crate) struct Inner {
     pub(crate) address: ArcSwap<String>,
     /// Whether what the server is a part of is ready, if somebody tells.
     pub(crate) readiness: OnceLock<Readiness>,
+    /// Whether it is about to end, for connections that are not HTTP any more.
+    pub(crate) stopping: watch::Sender<bool>,
 }
 
 impl Inner {
@@ -78,6 +83,9 @@ pub struct Check {
     pub answer: Result<Option<String>, String>,
 }
 
+/// Hears who asked for what, and whether they may.
+pub(crate) type Decisions = Box<dyn Fn(&Identity, Attributes<'_>, &Decision) + Send + Sync>;
+
 /// Tells whether everything is ready.
 pub(crate) type Readiness = Box<dyn Fn() -> Vec<Check> + Send + Sync>;
 
@@ -93,11 +101,11 @@ pub struct Builder {
     clock: Clock,
     seed: Option<u64>,
     authorizer: Option<Box<dyn Authorizer>>,
+    decisions: Option<Decisions>,
     admission: Vec<Box<dyn Admission>>,
     delegated: Vec<Delegated>,
     logs: Option<Box<dyn PodLogs>>,
     audit: Option<AuditLog>,
-    policy: bool,
 }
 
 impl ApiServer {
@@ -109,11 +117,11 @@ impl ApiServer {
             clock: Clock::system(),
             seed: None,
             authorizer: None,
+            decisions: None,
             admission: Vec::new(),
             delegated: Vec::new(),
             logs: None,
             audit: None,
-            policy: true,
         }
     }
 
@@ -160,6 +168,13 @@ impl Builder {
         Self { authorizer: Some(Box::new(authorizer)), ..self }
     }
 
+    /// Tells what is decided about each request: whoever runs programs of its own learns which rights they lack, and which
+    /// they never use.
+    #[must_use]
+    pub fn on_decision(self, told: impl Fn(&Identity, Attributes<'_>, &Decision) + Send + Sync + 'static) -> Self {
+        Self { decisions: Some(Box::new(told)), ..self }
+    }
+
     /// Adds to the admission chain.
     #[must_use]
     pub fn admission(mut self, admission: impl Admission + 'static) -> Self {
@@ -167,16 +182,18 @@ impl Builder {
         self
     }
 
-    /// Hands a group to another service. `resources` are its entries of discovery's `APIResourceList`.
+    /// Hands a version of a group to another service, with what clients are told about it. Of the versions of a group, the one
+    /// that is handed over first is preferred.
     #[must_use]
     pub fn delegate(
         mut self,
         group: &str,
         version: &str,
-        resources: Vec<serde_json::Value>,
+        says: impl Into<route::Delegation>,
         service: route::Delegate,
     ) -> Self {
-        self.delegated.push(Delegated { group: group.to_owned(), version: version.to_owned(), resources, service });
+        let (group, version) = (group.to_owned(), version.to_owned());
+        self.delegated.push(Delegated { group, version, says: says.into(), service });
         self
     }
 
@@ -192,22 +209,16 @@ impl Builder {
         Self { audit: Some(audit), ..self }
     }
 
-    /// Leaves out the default roles and bindings: for simulations, where everybody is in `system:masters`.
-    #[must_use]
-    pub fn without_policy(self) -> Self {
-        Self { policy: false, ..self }
-    }
-
     /// Opens the store and starts the server. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When the store cannot be opened or written.
     pub async fn start(self) -> Result<ApiServer, OpenError> {
-        let Self { place, clock, seed, authorizer, admission, delegated, logs, audit, policy } = self;
+        let Self { place, clock, seed, authorizer, decisions, admission, delegated, logs, audit } = self;
         let loaded = store::open(&place)?;
         let token_key = match &place {
-            Place::Memory => certificates::new_token_key(),
-            Place::Folder(folder) => certificates::token_key(&folder.join("pki")),
+            Place::Memory => authority::new_token_key(),
+            Place::Folder(folder) => authority::token_key(&folder.join("pki")),
         };
         let token_key = token_key.map_err(OpenError::TokenKey)?;
         let mut registry = Registry::built_in();
@@ -222,6 +233,7 @@ impl Builder {
             clock,
             chance: Chance::new(seed),
             authorizer: authorizer.unwrap_or_else(|| Box::new(rbac.clone())),
+            decisions,
             rbac,
             admission,
             token_key,
@@ -234,8 +246,9 @@ impl Builder {
             openapi: openapi::Cache::default(),
             address: ArcSwap::from_pointee(String::new()),
             readiness: OnceLock::new(),
+            stopping: watch::Sender::new(false),
         });
-        bootstrap::run(&inner, policy).await?;
+        bootstrap::run(&inner).await?;
         crds::orphans::remove(&inner).await.map_err(|error| OpenError::Write(error.to_string()))?;
         tokio::spawn(crds::run(Arc::downgrade(&inner)));
         tokio::spawn(expiry::run(Arc::downgrade(&inner)));

@@ -157,11 +157,11 @@ pub(crate) struct Write {
 /// Why a write was not made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WriteError {
-    #[error("there is one already")]
+    #[error("it already exists")]
     Exists,
     #[error("it has changed since it was read")]
     Changed,
-    #[error("it is gone")]
+    #[error("it was deleted")]
     Gone,
     #[error("its namespace does not exist")]
     NoNamespace,
@@ -186,7 +186,7 @@ pub(crate) enum WriteError {
 pub enum Place {
     /// Nowhere: for tests and simulations.
     Memory,
-    /// In a SQLite file in this folder.
+    /// In a SQLite file in this directory.
     Folder(PathBuf),
 }
 
@@ -272,7 +272,7 @@ impl Store {
             let draft = if sound { Draft::from_text(text, &fields(&table)) } else { Draft::damaged(text) };
             if let Some(problem) = draft.problem() {
                 let Key { namespace, name } = &key;
-                tracing::error!(%table, %namespace, %name, problem, "an object in the store cannot be read, only deleted");
+                tracing::error!(%table, %namespace, %name, problem, "an object in the store is unreadable; it can only be deleted");
             }
             snapshot.bytes += draft.size();
             let objects = snapshot.tables.entry(table).or_default();

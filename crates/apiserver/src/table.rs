@@ -90,7 +90,7 @@ impl Tables {
         let definition = |name: &str, kind: &str, format: &str, description: &str, priority: i32| json!({ "name": name, "type": kind, "format": format, "description": description, "priority": priority });
         match &self.columns {
             Columns::Custom(columns) => {
-                let name = definition("Name", "string", "name", "The object's name.", 0);
+                let name = definition("Name", "string", "name", "Name of the object.", 0);
                 let others = columns.iter().map(|(column, _)| {
                     let Column { name, kind, format, description, priority, json_path } = column;
                     let described = if description.is_empty() {
@@ -144,7 +144,7 @@ fn age() -> Column {
         name: "Age".to_owned(),
         kind: "date".to_owned(),
         format: String::new(),
-        description: "When the object was made.".to_owned(),
+        description: "Time when the object was created.".to_owned(),
         priority: 0,
         json_path: ".metadata.creationTimestamp".to_owned(),
     }

@@ -1,5 +1,6 @@
 //! One file per verb. Each takes a [`Call`] and gives an answer or a refusal.
 
+mod binding;
 mod content;
 mod create;
 mod delete;
@@ -119,7 +120,7 @@ pub(crate) async fn run(mut call: Call, verb: &'static str) -> Result<Response<B
         }
         return match (sub.as_str(), verb) {
             ("scale", _) => scale::run(call, verb).await,
-            ("binding", _) => eviction::bind(call).await,
+            ("binding", _) => binding::run(call).await,
             ("eviction", _) => eviction::run(call).await,
             ("log", _) => log::run(&call),
             ("token", _) => token::run(&mut call),
@@ -137,7 +138,7 @@ pub(crate) async fn run(mut call: Call, verb: &'static str) -> Result<Response<B
         "list" => list::run(&call),
         "watch" => watch::run(&call),
         "create" if review::is_review(&call.resource) => review::run(&mut call),
-        "create" if call.resource.plural == "bindings" => eviction::bind(call).await,
+        "create" if call.resource.plural == "bindings" => binding::run(call).await,
         "create" => create::run(call).await,
         "update" => update::run(call).await,
         "patch" => patch::run(call).await,
@@ -195,10 +196,8 @@ impl Call {
             }
             WriteError::NoDefinition => Status::not_served(),
             WriteError::DefinitionTerminating => Status::definition_terminating(subject),
-            WriteError::Full(_) => {
-                Status::no_room(format!("{error}; delete what is not needed, or give it more with --store-quota"))
-            }
-            WriteError::NoSpace => Status::no_room(format!("{error}; make some, or delete objects")),
+            WriteError::Full(_) => Status::no_room(format!("{error}; delete unneeded objects, or raise --store-quota")),
+            WriteError::NoSpace => Status::no_room(format!("{error}; free some space, or delete objects")),
             WriteError::Failed(reason) => Status::internal(reason),
         }
     }
@@ -241,7 +240,7 @@ impl Call {
     /// An answer with one object.
     fn answer(&self, code: StatusCode, object: &Object) -> Result<Response<Body>, Status> {
         if let Some(problem) = object.draft.problem() {
-            return Err(Status::internal(format!("the object cannot be read, only deleted: {problem}")));
+            return Err(Status::internal(format!("the object is unreadable and can only be deleted: {problem}")));
         }
         let renderer = self.renderer();
         let mut out = Vec::new();

@@ -15,6 +15,8 @@ mod delegate;
 mod delete;
 #[path = "api/discovery.rs"]
 mod discovery;
+#[path = "api/evictions.rs"]
+mod evictions;
 #[path = "api/expiry.rs"]
 mod expiry;
 #[path = "api/forms.rs"]

@@ -12,7 +12,7 @@ pub const VERSION: &str = "v1beta1";
 pub const HEALTHY: &str = "Healthy";
 /// A device that is there and may not be used.
 pub const UNHEALTHY: &str = "Unhealthy";
-/// The folder of all sockets, below a kubelet's root folder.
+/// The directory of all sockets, below a kubelet's root directory.
 pub const FOLDER: &str = "device-plugins";
 /// The kubelet's own socket in it.
 pub const SOCKET: &str = "kubelet.sock";

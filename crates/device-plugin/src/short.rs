@@ -1,4 +1,4 @@
-//! Sockets in folders whose names are longer than a socket's address may be.
+//! Sockets in directories whose names are longer than a socket's address may be.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -13,10 +13,10 @@ pub struct Short {
 }
 
 impl Short {
-    /// The short path of a socket, which need not be there yet; its folder must be.
+    /// The short path of a socket, which need not be there yet; its directory must be.
     ///
     /// # Errors
-    /// When the folder cannot be opened.
+    /// When the directory cannot be opened.
     pub fn of(socket: &Path) -> io::Result<Self> {
         let (Some(folder), Some(name)) = (socket.parent(), socket.file_name()) else {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));

@@ -1,12 +1,12 @@
-//! What runs a guest's instructions, found out by letting it run a small kernel.
+//! The accelerator: what executes a guest's instructions, found by running a small kernel under it.
 //!
 //! `/dev/kvm` may be there and not work, in more than one way: QEMU aborts, the guest hangs, or it runs for a while and
 //! stops at the first instruction that the host's KVM does not know. So the probe ([`find`]) boots firmware that does what
 //! a kernel does (`accelerator/probe.s`), under the CPU model and the machine that guests get.
 
 mod firmware;
-mod memory;
 mod probe;
+mod saved;
 
 use std::fmt;
 use std::fs::File;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use memory::Circumstances;
+use saved::Circumstances;
 
 /// Where it works, the probe takes less than a second; emulation, which is slower than any KVM worth having, not much more.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -63,7 +63,7 @@ impl FromStr for Choice {
             "auto" => Ok(Self::Auto),
             "kvm" => Ok(Self::Kvm),
             "tcg" => Ok(Self::Tcg),
-            _ => Err("choose auto, kvm or tcg".to_owned()),
+            _ => Err("use auto, kvm or tcg".to_owned()),
         }
     }
 }
@@ -83,7 +83,6 @@ impl fmt::Display for Choice {
 pub struct Finding {
     /// What runs them.
     pub accelerator: Accelerator,
-    /// Why.
     pub reason: Reason,
 }
 
@@ -126,14 +125,14 @@ impl Finding {
         match self.reason {
             Reason::Works | Reason::Chosen => None,
             Reason::NoDevice => Some(
-                "turn on virtualization (VT-x or AMD-V) in the machine's firmware, or nested virtualization if it is a VM \
-                 itself; then `modprobe kvm_intel` or `modprobe kvm_amd`",
+                "enable virtualization (VT-x or AMD-V) in the machine's firmware, or nested virtualization if the machine is \
+                 a VM; then run `modprobe kvm_intel` or `modprobe kvm_amd`",
             ),
             Reason::Denied(_) => {
                 Some("run as root, or join the group that owns /dev/kvm: `sudo usermod -aG kvm $USER`")
             }
             _ => Some(
-                "the machine's KVM is broken, which is usually the nested virtualization of the host below it; mend it there, \
+                "the machine's KVM is broken, usually because of the nested virtualization of its own host; fix it there, \
                  or set `--accelerator tcg` to stop trying",
             ),
         }
@@ -153,11 +152,11 @@ impl fmt::Display for Finding {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Works => f.write_str("it was tried, and works"),
-            Self::Chosen => f.write_str("--accelerator says so"),
+            Self::Works => f.write_str("a test showed that it works"),
+            Self::Chosen => f.write_str("set by --accelerator"),
             Self::NoDevice => write!(f, "there is no {KVM}"),
             Self::Denied(why) => write!(f, "{KVM} cannot be opened: {why}"),
-            Self::Ended(words) if words.is_empty() => f.write_str("QEMU exited under KVM, and did not say why"),
+            Self::Ended(words) if words.is_empty() => f.write_str("QEMU exited under KVM without a reason"),
             Self::Ended(words) => write!(f, "QEMU exited under KVM: {words}"),
             Self::Stopped(state) => write!(f, "KVM stopped a test kernel ({state})"),
             Self::Exception(number) => write!(f, "a test kernel took exception {number} under KVM"),
@@ -172,7 +171,6 @@ impl fmt::Display for Reason {
 pub struct Probe {
     /// With this program, QEMU ends with the caller, whatever ends that; see [`crate::process::guard`].
     pub this: Option<PathBuf>,
-    /// QEMU: a path.
     pub qemu: PathBuf,
     /// Where the answer is remembered.
     pub folder: PathBuf,
@@ -185,20 +183,10 @@ pub struct Probe {
 pub enum ProbeError {
     /// The probe's own files could not be written.
     #[error("write the probe to {folder}")]
-    Write {
-        /// Where to.
-        folder: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Write { folder: PathBuf, source: std::io::Error },
     /// QEMU could not be started.
     #[error("start {program}")]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Start { program: PathBuf, source: std::io::Error },
     /// KVM was asked for, and is not there.
     #[error("--accelerator kvm: open {KVM} (load the module kvm_intel or kvm_amd, or leave --accelerator out)")]
     NoKvm(#[source] std::io::Error),
@@ -219,7 +207,7 @@ impl Probe {
 
     /// The answer is not believed any more: whoever asks next tries again.
     pub fn forget(&self) {
-        memory::forget(&self.folder);
+        saved::forget(&self.folder);
     }
 }
 
@@ -237,11 +225,11 @@ fn open(device: &Path) -> std::io::Result<File> {
 ///
 /// # Guarantees
 /// - KVM is the answer only if a kernel would run under it.
-/// - A machine is tried once: the answer is remembered in the probe's folder as long as nothing changes that it depends on
-///   (the boot, QEMU, the device, who asks), and until it is forgotten ([`Probe::forget`]).
+/// - A machine is probed once: the answer is kept in the probe's directory until something that it depends on changes (the
+///   boot, QEMU, the device, who asks), or until it is forgotten ([`Probe::forget`]).
 ///
 /// # Errors
-/// When QEMU cannot be started, the folder cannot be written to, or KVM was chosen and is not there.
+/// When QEMU cannot be started, the directory cannot be written to, or KVM was chosen and is not there.
 pub async fn find(choice: Choice, probe: &Probe) -> Result<Finding, ProbeError> {
     match choice {
         Choice::Tcg => Ok(Finding { accelerator: Accelerator::Tcg, reason: Reason::Chosen }),
@@ -262,7 +250,7 @@ async fn try_kvm(probe: &Probe) -> Result<Finding, ProbeError> {
         return Ok(without(Reason::Denied(error.to_string())));
     }
     let circumstances = Circumstances::now(probe);
-    if let Some(finding) = circumstances.as_ref().and_then(|now| memory::recall(&probe.folder, now)) {
+    if let Some(finding) = circumstances.as_ref().and_then(|now| saved::recall(&probe.folder, now)) {
         return Ok(finding);
     }
     let finding = match probe::run(probe, Accelerator::Kvm).await? {
@@ -270,7 +258,7 @@ async fn try_kvm(probe: &Probe) -> Result<Finding, ProbeError> {
         Err(reason) => without(reason),
     };
     if let Some(circumstances) = circumstances {
-        memory::keep(&probe.folder, circumstances, &finding);
+        saved::keep(&probe.folder, circumstances, &finding);
     }
     Ok(finding)
 }

@@ -1,4 +1,4 @@
-//! The guest agent: a program inside the guest that answers questions, if it is there and if it likes.
+//! The guest agent: a program inside the guest that may or may not be there, and may or may not answer.
 //!
 //! Nothing it says can be trusted to be true, short or on time; every answer is bounded and has a deadline. The
 //! protocol has no ids, so that a late answer could be taken for the answer to the next question: every conversation
@@ -27,7 +27,6 @@ pub enum AgentError {
     /// There is no answer; most guests have no agent.
     #[error("the guest agent did not answer {command} within {limit:?}")]
     Silent {
-        /// The command.
         command: &'static str,
         /// How long it had.
         limit: Duration,
@@ -35,15 +34,13 @@ pub enum AgentError {
     /// The agent refused.
     #[error("the guest agent refused {command}: {failure}")]
     Refused {
-        /// The command.
         command: &'static str,
         /// In its own words.
         failure: Failure,
     },
     /// The answer is not what it should be.
-    #[error("the guest agent's answer to {command} makes no sense")]
+    #[error("the guest agent's answer to {command} is invalid")]
     Answer {
-        /// The command.
         command: &'static str,
         /// What is wrong with it.
         source: serde_json::Error,

@@ -1,4 +1,4 @@
-//! What a guest can see, and must never see change while it lives.
+//! The guest model: everything that a guest can see, and that must not change while it runs.
 //!
 //! ```text
 //! VirtualMachineInstance ──build──> Guest ──┐
@@ -16,6 +16,7 @@ pub mod build;
 mod device;
 mod id;
 mod place;
+mod stored;
 
 use std::collections::BTreeMap;
 
@@ -25,6 +26,7 @@ pub use device::{Cache, Device, Disk, Input, Interface, Io, Kind, Media, OnError
 pub use id::DeviceId;
 pub use place::Place;
 pub(crate) use place::{ROOT_PORTS_SLOT, function_of};
+pub use stored::{OLDEST, StoredError};
 
 /// The version of the model that this release writes. A release that reads an older one keeps what it says.
 pub const VERSION: u32 = 1;
@@ -34,13 +36,10 @@ pub const VERSION: u32 = 1;
 pub struct Guest {
     /// Which fields there are, and what they mean.
     pub version: u32,
-    /// Who it is.
     pub identity: Identity,
-    /// The board.
     pub board: Board,
     /// Its vCPUs.
     pub cpu: Cpu,
-    /// Its memory.
     pub memory: Memory,
     /// What runs first.
     pub boot: Boot,
@@ -118,7 +117,6 @@ pub struct Memory {
 /// What runs first.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Boot {
-    /// The firmware.
     pub firmware: Firmware,
     /// A kernel that is given directly, with its arguments.
     pub kernel: Option<Kernel>,

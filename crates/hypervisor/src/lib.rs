@@ -1,4 +1,4 @@
-//! QEMU: how it is started, and how it is spoken to.
+//! QEMU: how it is started, and how it is controlled.
 //!
 //! ```text
 //! VirtualMachineInstance ──> Guest ──┐

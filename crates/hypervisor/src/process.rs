@@ -55,7 +55,7 @@ pub fn exec_guarded(parent: i32, program: &OsString, arguments: &[OsString]) -> 
         return error.into();
     }
     if getppid() != Pid::from_raw(parent) {
-        return io::Error::other("the parent is gone already");
+        return io::Error::other("the parent process has already ended");
     }
     if let Err(error) = setsid() {
         return error.into();

@@ -1,4 +1,4 @@
-//! Where the programs of other projects are.
+//! Finds the programs of other projects on this machine, such as QEMU.
 
 use std::path::{Path, PathBuf};
 

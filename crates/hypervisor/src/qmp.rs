@@ -55,7 +55,6 @@ pub enum QmpError {
     /// QEMU did not answer in time. Whether it acted is unknown.
     #[error("QEMU did not answer {command} within {limit:?}")]
     Deadline {
-        /// The command.
         command: &'static str,
         /// How long it had.
         limit: Duration,
@@ -63,21 +62,19 @@ pub enum QmpError {
     /// QEMU refused.
     #[error("QEMU refused {command}: {failure}")]
     Refused {
-        /// The command.
         command: &'static str,
         /// In QEMU's own words.
         failure: Failure,
     },
     /// The answer is not what it should be.
-    #[error("QEMU's answer to {command} makes no sense")]
+    #[error("QEMU's answer to {command} is invalid")]
     Answer {
-        /// The command.
         command: &'static str,
         /// What is wrong with it.
         source: serde_json::Error,
     },
     /// The peer does not speak QMP.
-    #[error("no QMP greeting")]
+    #[error("QEMU sent no QMP greeting")]
     Greeting(#[source] std::io::Error),
 }
 
@@ -219,7 +216,7 @@ fn deliver(
         Ok(Message::Event(event)) => match events.try_send(event) {
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => true,
             Err(mpsc::error::TrySendError::Full(event)) => {
-                tracing::error!(event = event.name, "nobody reads QEMU's events; giving the connection up");
+                tracing::error!(event = event.name, "nothing reads QEMU's events; closing the connection");
                 false
             }
         },
@@ -237,7 +234,7 @@ fn deliver(
             true
         }
         Err(error) => {
-            tracing::warn!(%error, "a message of QEMU that makes no sense is skipped");
+            tracing::warn!(%error, "skipped an invalid message from QEMU");
             true
         }
     }

@@ -1,6 +1,9 @@
-//! What cannot be done, by the path of the field that asked for it.
+//! Refusals: what is not supported, with the path of the field that asked for it.
 
 use std::fmt;
+
+use api::vmi::VirtualMachineInstance;
+use virt_rules::support;
 
 /// The longest text of a user that reaches QEMU: names, serials and the like are far shorter, kernel arguments fit.
 const MOST_TEXT: usize = 2048;
@@ -20,20 +23,32 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// All that was refused so far: a user is told everything at once.
+impl From<support::Refusal> for Refusal {
+    fn from(refusal: support::Refusal) -> Self {
+        Self { path: refusal.path().to_owned(), problem: refusal.problem() }
+    }
+}
+
+/// All that was refused so far: a user is told everything at once, and of each field once.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Vec<Refusal>);
 
 impl Refusals {
-    pub(crate) fn refuse(&mut self, path: impl Into<String>, problem: impl Into<String>) {
-        self.0.push(Refusal { path: path.into(), problem: problem.into() });
+    /// Begins with what the table of supported fields refuses. Whoever builds on it meets only what the table lets through.
+    pub(crate) fn of(vmi: &VirtualMachineInstance) -> Self {
+        Self(support::unsupported(vmi).into_iter().map(Refusal::from).collect())
     }
 
-    /// Refuses a field that nobody acts on yet, if it was set.
-    pub(crate) fn unsupported(&mut self, path: &str, set: bool) {
-        if set {
-            self.refuse(path, "is not supported yet; remove it");
+    pub(crate) fn refuse(&mut self, path: impl Into<String>, problem: impl Into<String>) {
+        let (path, problem) = (path.into(), problem.into());
+        if self.0.iter().all(|told| told.path != path) {
+            self.0.push(Refusal { path, problem });
         }
+    }
+
+    /// A value that has no meaning here. The table has refused it already, or there is a hole in the table.
+    pub(crate) fn meaningless(&mut self, path: impl Into<String>, value: &str) {
+        self.refuse(path, format!("{value:?} is not supported"));
     }
 
     /// A text of the user that may reach QEMU: refused if it is overlong or has control characters, which end lines and strings
@@ -44,7 +59,7 @@ impl Refusals {
             return None;
         }
         if value.len() > MOST_TEXT {
-            self.refuse(path, format!("has {} bytes; the most is {MOST_TEXT}", value.len()));
+            self.refuse(path, format!("has {} bytes; the limit is {MOST_TEXT}", value.len()));
             return None;
         }
         Some(value.to_owned())

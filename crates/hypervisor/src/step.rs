@@ -1,11 +1,11 @@
-//! From a guest that runs to the one that is asked for, step by step.
+//! The steps that turn a running guest into the one that is asked for.
 //!
 //! # Guarantees
 //! - Steps are in an order in which each can be taken: what is plugged in finds its port, what goes leaves it first.
 //! - Each step has an undoing, which is a step itself: taken backwards, the undone steps lead back to the guest before.
-//! - What no step can change is said instead, and then nothing is changed.
+//! - What no step can change is said, with what it waits for; it is in nobody's way.
 
-use crate::guest::{Device, DeviceId, Guest, Kind, Place};
+use crate::guest::{Cpu, Device, DeviceId, Guest, Kind, Memory, Place};
 
 /// One change of a guest that runs.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,53 +36,89 @@ impl Step {
 }
 
 /// How a guest becomes another.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Difference {
-    /// By these steps, while it runs; none if there is nothing to do.
-    Steps(Vec<Step>),
-    /// Only by its next start, for these parts of it.
-    Restart(Vec<String>),
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Difference {
+    /// What can be done while it runs.
+    pub steps: Vec<Step>,
+    /// Fields of the instance that a guest takes on when it moves to a launcher that has room for them.
+    pub migration: Vec<String>,
+    /// Fields of the instance that it takes on at its next start.
+    pub restart: Vec<String>,
 }
 
 /// What leads from one guest to the other.
 #[must_use]
 pub fn difference(old: &Guest, new: &Guest) -> Difference {
     let Guest { version: _, identity, board, cpu, memory, boot, clock, devices, minted: _ } = new;
-    let mut restart = Vec::new();
-    for (name, is_same) in [
-        ("identity", old.identity == *identity),
-        ("board", old.board == *board),
-        ("cpu", old.cpu == *cpu),
-        ("memory", old.memory == *memory),
-        ("boot", old.boot == *boot),
-        ("clock", old.clock == *clock),
+    let mut found = Difference::default();
+    for (field, is_same) in [
+        ("metadata", old.identity == *identity),
+        ("spec.domain.machine", old.board == *board),
+        ("spec.domain.firmware", old.boot == *boot),
+        ("spec.domain.clock", old.clock == *clock),
     ] {
         if !is_same {
-            restart.push(name.to_owned());
+            found.restart.push(field.to_owned());
         }
     }
-    let mut steps = Vec::new();
+    // A guest that has room for more gets it from a launcher whose pod has it.
+    let fits = (old.cpu.sockets..=old.cpu.most_sockets).contains(&cpu.sockets);
+    let grown = Cpu { sockets: cpu.sockets, ..old.cpu.clone() };
+    found.sized("spec.domain.cpu", old.cpu == *cpu, fits && grown == *cpu);
+    let fits = (old.memory.bytes..=old.memory.most_bytes).contains(&memory.bytes);
+    let grown = Memory { bytes: memory.bytes, ..old.memory.clone() };
+    found.sized("spec.domain.memory", old.memory == *memory, fits && grown == *memory);
     for (id, device) in &old.devices {
         match devices.get(id) {
             Some(same) if same == device => {}
             // A device whose properties change is another device.
-            Some(_) => restart.push(named(id, device)),
-            None if can_move(old, device) => steps.push(Step::Unplug(id.clone(), device.clone())),
-            None => restart.push(named(id, device)),
+            Some(_) => found.restart.push(field(id, device)),
+            None if can_move(old, device) => found.steps.push(Step::Unplug(id.clone(), device.clone())),
+            None => found.restart.push(field(id, device)),
         }
     }
     for (id, device) in devices.iter().filter(|(id, _)| !old.devices.contains_key(id)) {
         if can_move(old, device) {
-            steps.push(Step::Plug(id.clone(), device.clone()));
+            found.steps.push(Step::Plug(id.clone(), device.clone()));
         } else {
-            restart.push(named(id, device));
+            found.restart.push(field(id, device));
         }
     }
-    if restart.is_empty() { Difference::Steps(steps) } else { Difference::Restart(restart) }
+    found
 }
 
-fn named(id: &DeviceId, device: &Device) -> String {
-    device.of.clone().unwrap_or_else(|| id.to_string())
+impl Difference {
+    /// Whether nothing differs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether steps alone lead there.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.migration.is_empty() && self.restart.is_empty()
+    }
+
+    fn sized(&mut self, field: &str, is_same: bool, fits: bool) {
+        if !is_same {
+            let when = if fits { &mut self.migration } else { &mut self.restart };
+            when.push(field.to_owned());
+        }
+    }
+}
+
+/// The field of the instance that asks for a device.
+fn field(id: &DeviceId, device: &Device) -> String {
+    let list = match device.kind {
+        Kind::Disk(_) => "disks",
+        Kind::Interface(_) => "interfaces",
+        _ => return format!("spec.domain.devices ({id})"),
+    };
+    device.of.as_ref().map_or_else(
+        || format!("spec.domain.devices.{list} ({id})"),
+        |name| format!("spec.domain.devices.{list}[name={name}]"),
+    )
 }
 
 /// Whether a device can come and go while the guest runs: by what it is, and by where it is.

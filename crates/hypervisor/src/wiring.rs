@@ -12,7 +12,7 @@ use crate::accelerator::Accelerator;
 pub struct Wiring {
     /// What runs the guest's instructions.
     pub accelerator: Accelerator,
-    /// A folder of the guest's own, mode 0700, for its sockets and logs.
+    /// A directory of the guest's own, mode 0700, for its sockets and logs.
     pub runtime: PathBuf,
     /// Where the bytes of each volume are, by its name.
     pub volumes: BTreeMap<String, Source>,
@@ -22,6 +22,8 @@ pub struct Wiring {
     pub kernel: Option<Kernel>,
     /// The files of EFI firmware; not needed for BIOS guests.
     pub efi: Option<Efi>,
+    /// The guest does not boot: its state will come from another launcher.
+    pub incoming: bool,
 }
 
 /// The bytes behind a disk: what the guest writes to, and what that stands on.
@@ -99,7 +101,6 @@ pub struct Forward {
 /// The files of a direct kernel boot.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The kernel.
     pub kernel: Option<PathBuf>,
     /// The initial file system.
     pub initrd: Option<PathBuf>,

@@ -15,7 +15,7 @@ use hypervisor::guest::build::{Before, build};
 use hypervisor::guest::{DeviceId, Guest, Kind};
 use hypervisor::qmp::{self, Qmp};
 use hypervisor::render::{self, Call, Part};
-use hypervisor::step::{Difference, Step, difference};
+use hypervisor::step::{Step, difference};
 use hypervisor::{accelerator::Accelerator, wiring::Wiring};
 use serde_json::{Value, json};
 use testkit::harness::block_on;
@@ -91,8 +91,8 @@ async fn a_disk_comes_and_goes_while_the_guest_runs() {
     let new = build(&vmi, Accelerator::Tcg, Before::Running(&old)).expect("it is supported");
     let wiring = support::wiring(&vmi);
     let qemu = Qemu::start(&old, &wiring).await;
-    let Difference::Steps(steps) = difference(&old, &new) else { panic!("it can be plugged in") };
-    let [Step::Plug(id, _)] = steps.as_slice() else { panic!("{steps:?}") };
+    let found = difference(&old, &new);
+    let [Step::Plug(id, _)] = found.steps.as_slice() else { panic!("{found:?}") };
     let parts: Vec<Part> = render::parts(&new, &wiring, id).expect("it is wired").into_iter().map(stand_in).collect();
     for part in &parts {
         qemu.call(part.add().expect("it can come")).await;

@@ -142,7 +142,11 @@ proptest! {
         let (old_vmi, vmi) = (instance(board, &items), instance(board, &[items, more].concat()));
         let old = first(&old_vmi);
         let Ok(new) = build(&vmi, Accelerator::Tcg, Before::Running(&old)) else { return Ok(()) };
-        let Difference::Steps(steps) = difference(&old, &new) else { return Ok(()) };
+        let found = difference(&old, &new);
+        if !found.is_live() {
+            return Ok(());
+        }
+        let steps = found.steps;
         let mut guest = old.clone();
         for step in &steps {
             if let Step::Plug(id, _) = step {
@@ -155,14 +159,15 @@ proptest! {
         guest.minted = new.minted.clone();
         let line = |guest: &Guest| render::command_line(guest, &support::wiring(&vmi)).expect("it is wired");
         prop_assert_eq!(line(&guest), line(&new));
-        prop_assert_eq!(difference(&guest, &new), Difference::Steps(vec![]));
+        prop_assert!(difference(&guest, &new).is_empty());
         for step in steps.into_iter().rev() {
             step.undo().apply(&mut guest);
         }
         prop_assert_eq!(&guest.devices, &old.devices);
         // Whoever asks for the old instance again gets the same steps back.
         let again = build(&old_vmi, Accelerator::Tcg, Before::Running(&new)).expect("it was supported");
-        let Difference::Steps(back) = difference(&new, &again) else { panic!("what was plugged in cannot go") };
+        let Difference { steps: back, migration, restart } = difference(&new, &again);
+        prop_assert!(migration.is_empty() && restart.is_empty(), "what was plugged in cannot go: {restart:?}");
         prop_assert!(back.iter().all(|step| matches!(step, Step::Unplug(..))), "{back:?}");
         prop_assert_eq!(&again.devices, &old.devices);
     }
@@ -177,18 +182,94 @@ fn what_no_step_can_change_waits_for_the_next_start() {
         change(&mut new);
         difference(&old, &new)
     };
-    let cases: [(&str, Change); 4] = [
-        ("memory", |guest| guest.memory.bytes *= 2),
-        ("cpu", |guest| guest.cpu.sockets += 1),
-        ("board", |guest| guest.board.type_ = "pc".to_owned()),
+    let restart: [(&str, Change); 4] = [
+        ("spec.domain.memory", |guest| guest.memory.bytes *= 2),
+        ("spec.domain.cpu", |guest| guest.cpu.sockets += 1),
+        ("spec.domain.machine", |guest| guest.board.type_ = "pc".to_owned()),
         // It is on the root bus, from which nothing goes while the guest runs.
-        ("disk-0", |guest| guest.devices.retain(|_, device| device.of.is_none())),
+        ("spec.domain.devices.disks[name=disk-0]", |guest| {
+            guest.devices.retain(|_, device| device.of.as_deref() != Some("disk-0"));
+        }),
     ];
-    for (what, change) in cases {
-        let Difference::Restart(parts) = changed(change) else { panic!("{what} was changed") };
-        assert!(parts.contains(&what.to_owned()), "{parts:?} for {what}");
+    for (field, change) in restart {
+        let waits = Difference { restart: vec![field.to_owned()], ..Difference::default() };
+        assert_eq!(changed(change), waits);
     }
-    assert_eq!(difference(&old, &old), Difference::Steps(vec![]));
+    assert!(difference(&old, &old).is_empty());
+}
+
+#[test]
+fn what_a_guest_has_room_for_waits_for_a_migration() {
+    let vmi = |sockets: u32, memory: &str| {
+        decode(json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": { "name": "a" },
+            "spec": { "domain": {
+                "devices": {}, "cpu": { "sockets": sockets, "maxSockets": 4 },
+                "memory": { "guest": memory, "maxGuest": "128Mi" },
+            } },
+        }))
+    };
+    let old = first(&vmi(2, "64Mi"));
+    let waits = |sockets: u32, memory: &str| {
+        let new = build(&vmi(sockets, memory), Accelerator::Tcg, Before::Running(&old)).expect("it is supported");
+        let Difference { steps, migration, restart } = difference(&old, &new);
+        assert!(steps.is_empty());
+        (migration.join(" "), restart.join(" "))
+    };
+    let (cpu, memory) = ("spec.domain.cpu".to_owned(), "spec.domain.memory".to_owned());
+    assert_eq!(waits(4, "64Mi"), (cpu.clone(), String::new()));
+    assert_eq!(waits(2, "128Mi"), (memory, String::new()));
+    // Nobody takes away what a guest has.
+    assert_eq!(waits(1, "64Mi"), (String::new(), cpu));
+}
+
+/// What waits is in nobody's way: the disk comes now, the board at the next start.
+#[test]
+fn what_can_be_done_now_is_done_now() {
+    let old = first(&instance("q35", &[]));
+    let vmi = instance("pc-q35-2.4", &[Item::Disk { name: 0, bus: "virtio" }]);
+    let new = build(&vmi, Accelerator::Tcg, Before::Running(&old)).expect("it is supported");
+    let Difference { steps, restart, .. } = difference(&old, &new);
+    assert!(matches!(steps.as_slice(), [Step::Plug(..)]), "{steps:?}");
+    assert_eq!(restart, ["spec.domain.machine"]);
+}
+
+/// `q35` is one board today and another one in QEMU's next release.
+#[test]
+fn a_board_stays_the_version_that_it_was() {
+    let mut guest = first(&instance("q35", &[]));
+    guest.board.type_ = "pc-q35-7.2".to_owned();
+    let next = |board: &str| {
+        let built = build(&instance(board, &[]), Accelerator::Tcg, Before::Stopped(&guest));
+        built.expect("it is supported").board.type_
+    };
+    assert_eq!(next("q35"), "pc-q35-7.2");
+    assert_eq!(next("pc-q35-9.0"), "pc-q35-9.0");
+    assert_eq!(next("pc"), "pc");
+}
+
+/// People can write to the objects that a model is kept on.
+#[test]
+fn a_stored_model_cannot_say_what_no_guest_has() {
+    let guest = first(&instance("q35", &[]));
+    let stored = serde_json::to_value(&guest).expect("JSON");
+    let read = |change: fn(&mut Value)| {
+        let mut text = stored.clone();
+        change(&mut text);
+        Guest::from_stored(text.to_string().as_bytes()).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(|_| {}), Ok(guest));
+    let refused: [fn(&mut Value); 6] = [
+        |text| text["version"] = 2.into(),
+        |text| text["version"] = 0.into(),
+        |text| text["board"]["type"] = "q35,dumpdtb=/etc/passwd".into(),
+        |text| text["cpu"]["model"] = "max,+x".into(),
+        |text| text["cpu"]["features"] = json!([["a=b", true]]),
+        |text| text["devices"]["x,y"] = json!({ "place": "isa", "kind": "entropy" }),
+    ];
+    for change in refused {
+        read(change).expect_err("it is not a model");
+    }
 }
 
 #[test]

@@ -9,66 +9,44 @@ use k8s_openapi::api::rbac::v1::{AggregationRule, ClusterRole, PolicyRule};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
-use manager::context::Context;
-use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::context::{Context, Started};
+use manager::kit::{Kit, Reconciler};
+use manager::selector::{Selector, SelectorError};
+use manager::worker::Next;
 use manager::writing::{log_changed, unless_gone};
-
-use crate::replicaset::selector::{Selector, SelectorError};
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "clusterrole-aggregation-controller";
 /// As in Kubernetes: there are few such roles.
 const WORKERS: usize = 5;
 
-/// The controller. Clones share it.
-#[derive(Clone)]
-pub struct AggregationController {
-    client: Client,
-    roles: Cache<ClusterRole>,
-    queue: Queue<String>,
+/// The controller.
+#[must_use]
+pub fn start(context: &Context) -> Started {
+    let roles: Cache<ClusterRole> = context.caches.of(&[]);
+    let all = roles.clone();
+    Kit::new(NAME, context)
+        // Any role may be a part of any other: a change of one asks for a look at all that are aggregated.
+        .watch(&roles, move |_| {
+            let aggregated = all.all().into_iter().filter(|role| role.aggregation_rule.is_some());
+            aggregated.map(|role| Key::of(&*role)).collect::<Vec<_>>()
+        })
+        .run(WORKERS, Aggregation { client: context.client.clone(), roles })
 }
 
-impl AggregationController {
-    /// A controller; it reads from the context's caches.
-    #[must_use]
-    pub fn new(context: &Context) -> Self {
-        Self { client: context.client.clone(), roles: context.caches.of(&[]), queue: context.queue(NAME) }
-    }
+struct Aggregation {
+    client: Client,
+    roles: Cache<ClusterRole>,
+}
 
-    /// Runs until the queue is closed.
-    pub async fn run(&self) {
-        // Before that rules would seem to have gone.
-        self.roles.synced().await;
-        let work = work(NAME, &self.queue, WORKERS, |name: String| {
-            let controller = self.clone();
-            async move { controller.reconcile(&name).await }
-        });
-        tokio::select! {
-            biased;
-            () = work => {}
-            () = self.feed() => {}
-        }
-    }
-
-    /// Any role may be a part of any other: a change of one asks for a look at all that are aggregated.
-    async fn feed(&self) {
-        let mut changes = self.roles.subscribe();
-        loop {
-            changes.next().await;
-            for role in self.roles.all().iter().filter(|role| role.aggregation_rule.is_some()) {
-                self.queue.add(role.name_any());
-            }
-        }
-    }
-
-    async fn reconcile(&self, name: &str) -> Result<Next, kube::Error> {
-        let Some(role) = self.roles.get(&Key::cluster(name)) else { return Ok(Next::Wait) };
+impl Reconciler for Aggregation {
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
+        let Some(role) = self.roles.get(key) else { return Ok(Next::Wait) };
         if let Some(rules) = decide(&role, self.roles.all()) {
             let changed = ClusterRole { rules: Some(rules), ..(*role).clone() };
             let api: Api<ClusterRole> = Api::all(self.client.clone());
-            let written = api.replace(name, &PostParams::default(), &changed).await;
-            unless_gone(written.inspect(|_| log_changed::<ClusterRole>(name)))?;
+            let written = api.replace(&key.name, &PostParams::default(), &changed).await;
+            unless_gone(written.inspect(|_| log_changed::<ClusterRole>(&key.name)))?;
         }
         Ok(Next::Wait)
     }

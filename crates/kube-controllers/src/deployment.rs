@@ -16,11 +16,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
+use manager::claim::{self, OwnerPatch, Patching, Target};
+use manager::selector::{Selector, SelectorError};
 use serde_json::{Value, json};
 
-use crate::replicaset::claim;
-use crate::replicaset::selector::Selector;
-use crate::replicaset::{OwnerPatch, SelectorError, Target};
 use limits::Limits;
 use sets::Sets;
 
@@ -125,13 +124,13 @@ pub enum DeploymentError {
     #[error(transparent)]
     Selector(#[from] SelectorError),
     /// A strategy that Kubernetes does not know.
-    #[error("spec.strategy.type {value:?} is none of RollingUpdate, Recreate")]
+    #[error("spec.strategy.type {value:?} is not valid; use RollingUpdate or Recreate")]
     UnknownStrategy {
         /// What it says.
         value: String,
     },
     /// Neither a number nor a percentage.
-    #[error("spec.strategy.rollingUpdate.{field} {value:?} is neither a number from 0 nor a percentage")]
+    #[error("spec.strategy.rollingUpdate.{field} {value:?} is not valid; use a number of at least 0 or a percentage")]
     InvalidLimit {
         /// `maxSurge` or `maxUnavailable`.
         field: &'static str,
@@ -160,7 +159,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<Plan, DeploymentErr
     let limits = Limits::read(spec)?;
 
     let candidates = seen.replica_sets.iter().copied();
-    let claims = claim::claim(&deployment.metadata, claim::DEPLOYMENT, &selector, candidates);
+    let claims = claim::claim(deployment, &selector, candidates, Patching::Strategic);
     let mut plan = Plan { adopt: claims.adopt, release: claims.release, ..Plan::default() };
     let mut sets = Sets::sort(&claims.mine, &seen.pods, &spec.template);
 

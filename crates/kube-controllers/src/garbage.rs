@@ -21,7 +21,6 @@
 mod absent;
 mod act;
 mod decide;
-mod discovery;
 mod dot;
 mod graph;
 #[cfg(test)]
@@ -29,6 +28,7 @@ mod graph_tests;
 mod observe;
 mod pool;
 mod requests;
+mod served;
 mod state;
 mod watches;
 
@@ -43,9 +43,11 @@ use manager::worker::{About, ObjectName, work};
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use discovery::Served;
 use graph::Uid;
+use served::Served;
 use state::State;
+
+use crate::discovery::Discovery;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "garbage-collector-controller";
@@ -58,6 +60,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct GarbageCollector {
     client: Client,
+    discovery: Arc<Discovery>,
     chance: Chance,
     recorder: Recorder,
     state: Arc<Mutex<State>>,
@@ -94,7 +97,7 @@ pub enum GarbageError {
     #[error("the server refused")]
     Refused(#[from] kube::Error),
     /// An owner is there, and no watch has shown it yet.
-    #[error("no watch has shown {0} yet")]
+    #[error("the watch has not shown {0} yet")]
     NotSeen(String),
 }
 
@@ -104,6 +107,7 @@ impl GarbageCollector {
     pub fn new(context: &Context) -> Self {
         Self {
             client: context.client.clone(),
+            discovery: Arc::new(Discovery::new(context.client.clone())),
             chance: context.chance.clone(),
             recorder: context.recorder.clone(),
             state: Arc::default(),
@@ -150,7 +154,7 @@ impl GarbageCollector {
         tokio::select! {
             biased;
             _ = synced.wait_for(|synced| *synced) => {}
-            () = sleep(LONGEST_WAIT) => tracing::warn!("not all resources could be read; the others are collected"),
+            () = sleep(LONGEST_WAIT) => tracing::warn!("cannot read some resources; the others are collected"),
         }
     }
 

@@ -5,11 +5,14 @@
 
 pub mod cluster_role_aggregation;
 pub mod deployment;
+mod discovery;
 pub mod garbage;
 pub mod indexes;
 pub mod namespace;
 pub mod node_lifecycle;
 pub mod pod_gc;
+pub(crate) mod pods;
+mod reading;
 pub mod replicaset;
 pub mod root_ca;
 pub mod scheduler;
@@ -17,4 +20,5 @@ pub mod service_account;
 pub mod service_account_token;
 pub mod table;
 pub mod taint_eviction;
+pub mod unwritten;
 mod writing;

@@ -4,6 +4,7 @@
 //! Emits: deletions of everything in the namespace, custom objects included. Absent on purpose: any list of kinds; what
 //! can be in a namespace is asked of the server each time, because CRDs come and go.
 
+mod contents;
 mod decide;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,14 +14,16 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
 use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
 
+use contents::{Content, contents};
 use decide::{Left, Plan, decide};
+
+use crate::discovery::Discovery;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "namespace-controller";
@@ -30,6 +33,7 @@ const FINALIZER: &str = "kubernetes";
 #[derive(Clone)]
 pub struct NamespaceController {
     client: Client,
+    discovery: Arc<Discovery>,
     namespaces: Cache<Namespace>,
     queue: Queue<String>,
     /// The kinds of what is on its way out, by namespace. While there is any of them, there is nothing to gain from
@@ -42,7 +46,8 @@ impl NamespaceController {
     #[must_use]
     pub fn new(context: &Context) -> Self {
         let (client, namespaces) = (context.client.clone(), context.caches.of(&[]));
-        Self { client, namespaces, queue: context.queue(NAME), lingering: Arc::default() }
+        let discovery = Arc::new(Discovery::new(client.clone()));
+        Self { client, discovery, namespaces, queue: context.queue(NAME), lingering: Arc::default() }
     }
 
     /// Runs until the queue is closed.
@@ -114,36 +119,29 @@ impl NamespaceController {
 
     /// Deletes all that is in the namespace, and tells what is left of it.
     async fn empty(&self, namespace: &str) -> Result<Left, kube::Error> {
-        let discovery = Discovery::new(self.client.clone()).run_aggregated().await?;
         let mut left = Left::default();
-        for group in discovery.groups_alphabetical() {
-            for (resource, capabilities) in group.recommended_resources() {
-                let can = |verb: &str| capabilities.supports_operation(verb);
-                if capabilities.scope != Scope::Namespaced || !can(verbs::LIST) || !can(verbs::DELETE) {
-                    continue;
-                }
-                let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
-                let found = api.list_metadata(&ListParams::default()).await?;
-                if found.items.is_empty() {
-                    continue;
-                }
-                let background =
-                    DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
-                if can(verbs::DELETE_COLLECTION) {
-                    api.delete_collection(&background, &ListParams::default()).await?;
-                } else {
-                    for object in &found.items {
-                        api.delete(&object.name_any(), &background).await?;
-                    }
-                }
-                tracing::info!(
-                    resource = resource.plural,
-                    count = found.items.len(),
-                    "deleted what is in the namespace"
-                );
-                let rest = api.list_metadata(&ListParams::default()).await?;
-                left.add(&resource, &finalizers(&rest.items));
+        for Content { resource, as_collection } in contents(&self.discovery.groups().await?) {
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+            let found = api.list_metadata(&ListParams::default()).await?;
+            if found.items.is_empty() {
+                continue;
             }
+            let background =
+                DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
+            if as_collection {
+                api.delete_collection(&background, &ListParams::default()).await?;
+            } else {
+                for object in &found.items {
+                    api.delete(&object.name_any(), &background).await?;
+                }
+            }
+            tracing::info!(
+                resource = resource.plural,
+                count = found.items.len(),
+                "deleted the content of the namespace"
+            );
+            let rest = api.list_metadata(&ListParams::default()).await?;
+            left.add(&resource, &finalizers(&rest.items));
         }
         Ok(left)
     }
@@ -156,7 +154,7 @@ impl NamespaceController {
             list.retain(|one| one != FINALIZER);
         }
         let _: Namespace = api.replace_subresource("finalize", name, &PostParams::default(), &namespace).await?;
-        tracing::info!("let go of the namespace: it is empty");
+        tracing::info!("released the namespace, which is empty");
         Ok(())
     }
 

@@ -27,7 +27,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::indexes;
-use crate::replicaset::pods::is_finished;
+use crate::pods::is_finished;
 use crate::writing::{disruption_target, patch_pod_status};
 use decide::{Cause, Steps, cause, is_out_of_service, steps, surplus};
 
@@ -203,7 +203,7 @@ impl PodGcController {
             patch_pod_status(&api, pod, &status).await?;
         }
         if go {
-            tracing::info!(pod = pod.name_any(), ?cause, "a pod is cleared away");
+            tracing::info!(pod = pod.name_any(), ?cause, "deleted a pod");
             delete(&api, &pod.name_any(), pod.metadata.uid.as_deref(), Some(0)).await?;
         }
         Ok(())

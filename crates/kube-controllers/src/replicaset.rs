@@ -17,14 +17,15 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetSpec, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-pub use claim::{OwnerPatch, Target};
-pub use selector::SelectorError;
+use manager::claim::{self, Patching};
+use manager::{names, selector};
 
-pub(crate) mod claim;
+use crate::pods;
+
+pub use manager::claim::{OwnerPatch, Target};
+pub use manager::selector::SelectorError;
+
 pub mod controller;
-pub(crate) mod names;
-pub(crate) mod pods;
-pub(crate) mod selector;
 mod status;
 mod victims;
 
@@ -133,7 +134,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<Plan, ReplicaSetErr
     let selector = selector::Selector::of_template(&spec.selector, template_labels)?;
 
     let active = seen.pods.iter().copied().filter(|pod| pods::is_active(pod));
-    let claims = claim::claim(&set.metadata, claim::REPLICA_SET, &selector, active);
+    let claims = claim::claim(set, &selector, active, Patching::Strategic);
     let terminating = seen
         .pods
         .iter()
@@ -170,18 +171,19 @@ fn creations(seen: &Observed<'_>, template: &PodTemplateSpec, count: usize) -> C
     let owner = &seen.replica_set.metadata;
     let mut in_use: BTreeSet<&str> = seen.pods.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
     in_use.extend(seen.taken_names.iter().map(String::as_str));
+    let generate_name = names::prefix(owner.name.as_deref().unwrap_or_default());
     let from_template = template.metadata.clone().unwrap_or_default();
     let metadata = ObjectMeta {
         namespace: owner.namespace.clone(),
-        generate_name: Some(names::prefix(owner.name.as_deref().unwrap_or_default())),
+        generate_name: Some(generate_name.clone()),
         labels: from_template.labels,
         annotations: from_template.annotations,
         finalizers: from_template.finalizers,
-        owner_references: Some(vec![claim::reference(owner, claim::REPLICA_SET)]),
+        owner_references: Some(vec![claim::reference::<ReplicaSet>(owner)]),
         ..ObjectMeta::default()
     };
     Creations {
-        names: names::free_pod_names(owner, &in_use, count),
+        names: names::free_names(&generate_name, owner.uid.as_deref().unwrap_or_default(), &in_use, count),
         batches: slow_start(count),
         pod: Box::new(Pod { metadata, spec: template.spec.clone(), status: None }),
     }

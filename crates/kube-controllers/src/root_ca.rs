@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
-use manager::context::Context;
-use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::context::{Context, Started};
+use manager::kit::{Kit, Reconciler};
+use manager::worker::Next;
 use manager::writing::{create, log_changed, unless_gone};
 
 use crate::writing::is_active;
@@ -28,64 +28,30 @@ const DESCRIPTION: &str = "The authority behind the certificate of this cluster'
 /// As in Kubernetes: a write per namespace is little work.
 const WORKERS: usize = 1;
 
-/// The controller. Clones share it.
-#[derive(Clone)]
-pub struct RootCaController {
+/// The controller for an authority in PEM.
+#[must_use]
+pub fn start(context: &Context, root_ca: String) -> Started {
+    let namespaces = context.caches.of(&[]);
+    let maps = context.caches.with_fields(&format!("metadata.name={CONFIG_MAP}"), &[]);
+    Kit::new(NAME, context)
+        .watch(&namespaces, |change| [change.key.clone()])
+        .watch(&maps, |change| [Key::cluster(&change.key.namespace)])
+        .run(WORKERS, RootCa { client: context.client.clone(), root_ca, namespaces, maps })
+}
+
+struct RootCa {
     client: Client,
     root_ca: String,
     namespaces: Cache<Namespace>,
     maps: Cache<ConfigMap>,
-    queue: Queue<String>,
 }
 
-impl RootCaController {
-    /// A controller for an authority in PEM; it reads from the context's caches.
-    #[must_use]
-    pub fn new(context: &Context, root_ca: String) -> Self {
-        Self {
-            client: context.client.clone(),
-            root_ca,
-            namespaces: context.caches.of(&[]),
-            maps: context.caches.with_fields(&format!("metadata.name={CONFIG_MAP}"), &[]),
-            queue: context.queue(NAME),
-        }
-    }
-
-    /// Runs until the queue is closed.
-    pub async fn run(&self) {
-        // Before that every map would seem to be missing.
-        self.maps.synced().await;
-        let work = work(NAME, &self.queue, WORKERS, |name: String| {
-            let controller = self.clone();
-            async move { controller.reconcile(&name).await }
-        });
-        tokio::select! {
-            biased;
-            () = work => {}
-            () = self.feed_namespaces() => {}
-            () = self.feed_maps() => {}
-        }
-    }
-
-    async fn feed_namespaces(&self) {
-        let mut changes = self.namespaces.subscribe();
-        loop {
-            self.queue.add(changes.next().await.key.name);
-        }
-    }
-
-    async fn feed_maps(&self) {
-        let mut changes = self.maps.subscribe();
-        loop {
-            self.queue.add(changes.next().await.key.namespace);
-        }
-    }
-
-    async fn reconcile(&self, namespace: &str) -> Result<Next, kube::Error> {
-        let found = self.namespaces.get(&Key { namespace: String::new(), name: namespace.to_owned() });
-        let map = self.maps.get(&Key { namespace: namespace.to_owned(), name: CONFIG_MAP.to_owned() });
-        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
-        match decide(found.as_deref(), map.as_deref(), &self.root_ca) {
+impl Reconciler for RootCa {
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
+        let namespace = self.namespaces.get(key);
+        let map = self.maps.get(&Key { namespace: key.name.clone(), name: CONFIG_MAP.to_owned() });
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.name);
+        match decide(namespace.as_deref(), map.as_deref(), &self.root_ca) {
             Plan::Nothing => {}
             Plan::Create(map) => create(&api, &map).await?,
             // Kubernetes lets this controller update, not patch.

@@ -7,10 +7,10 @@
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
-use manager::cache::{Cache, Key};
-use manager::context::Context;
-use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::cache::{Cache, Changed, Key};
+use manager::context::{Context, Started};
+use manager::kit::{Kit, Reconciler};
+use manager::worker::Next;
 use manager::writing::create;
 
 use crate::writing::is_active;
@@ -22,67 +22,33 @@ const ACCOUNT: &str = "default";
 /// As in Kubernetes: a creation per namespace is little work.
 const WORKERS: usize = 1;
 
-/// The controller. Clones share it.
-#[derive(Clone)]
-pub struct ServiceAccountController {
+/// The controller.
+#[must_use]
+pub fn start(context: &Context) -> Started {
+    let (namespaces, accounts) = (context.caches.of(&[]), context.caches.of(&[]));
+    Kit::new(NAME, context)
+        .watch(&namespaces, |change| [change.key.clone()])
+        .watch(&accounts, |change: &Changed<ServiceAccount>| {
+            let lost = change.key.name == ACCOUNT && change.new.is_none();
+            lost.then(|| Key::cluster(&change.key.namespace))
+        })
+        .run(WORKERS, ServiceAccounts { client: context.client.clone(), namespaces, accounts })
+}
+
+struct ServiceAccounts {
     client: Client,
     namespaces: Cache<Namespace>,
     accounts: Cache<ServiceAccount>,
-    queue: Queue<String>,
 }
 
-impl ServiceAccountController {
-    /// A controller; it reads from the context's caches.
-    #[must_use]
-    pub fn new(context: &Context) -> Self {
-        Self {
-            client: context.client.clone(),
-            namespaces: context.caches.of(&[]),
-            accounts: context.caches.of(&[]),
-            queue: context.queue(NAME),
-        }
-    }
-
-    /// Runs until the queue is closed.
-    pub async fn run(&self) {
-        // Before that every account would seem to be missing.
-        self.accounts.synced().await;
-        let work = work(NAME, &self.queue, WORKERS, |name: String| {
-            let controller = self.clone();
-            async move { controller.reconcile(&name).await }
-        });
-        tokio::select! {
-            biased;
-            () = work => {}
-            () = self.feed_namespaces() => {}
-            () = self.feed_accounts() => {}
-        }
-    }
-
-    async fn feed_namespaces(&self) {
-        let mut changes = self.namespaces.subscribe();
-        loop {
-            self.queue.add(changes.next().await.key.name);
-        }
-    }
-
-    async fn feed_accounts(&self) {
-        let mut changes = self.accounts.subscribe();
-        loop {
-            let change = changes.next().await;
-            if change.key.name == ACCOUNT && change.new.is_none() {
-                self.queue.add(change.key.namespace);
-            }
-        }
-    }
-
-    async fn reconcile(&self, namespace: &str) -> Result<Next, kube::Error> {
-        let found = self.namespaces.get(&Key { namespace: String::new(), name: namespace.to_owned() });
-        let account = self.accounts.get(&Key { namespace: namespace.to_owned(), name: ACCOUNT.to_owned() });
-        if decide(found.as_deref(), account.as_deref()) == Plan::Create {
+impl Reconciler for ServiceAccounts {
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
+        let namespace = self.namespaces.get(key);
+        let account = self.accounts.get(&Key { namespace: key.name.clone(), name: ACCOUNT.to_owned() });
+        if decide(namespace.as_deref(), account.as_deref()) == Plan::Create {
             let metadata = ObjectMeta { name: Some(ACCOUNT.to_owned()), ..ObjectMeta::default() };
             let account = ServiceAccount { metadata, ..ServiceAccount::default() };
-            create(&Api::namespaced(self.client.clone(), namespace), &account).await?;
+            create(&Api::namespaced(self.client.clone(), &key.name), &account).await?;
         }
         Ok(Next::Wait)
     }

@@ -1,8 +1,8 @@
 //! Tokens of service accounts that are kept in secrets: filled in when the secret is made, gone when the account is.
 //!
 //! Watches: Secret (type `kubernetes.io/service-account-token`), ServiceAccount. Owns: the data `token`, `ca.crt` and
-//! `namespace` of such secrets, and that accounts name no token that is gone. Emits: one patch per secret, deletions, one
-//! patch per account. Absent on purpose: making secrets for accounts (nobody does so any more), tokens that expire (those
+//! `namespace` of such secrets, and that accounts name no token that is gone. Emits: one update per secret, deletions, one
+//! update per account: Kubernetes lets nobody patch them for this. Absent on purpose: making secrets for accounts (nobody does so any more), tokens that expire (those
 //! are the API server's), and clearing away tokens that nobody uses.
 
 mod decide;
@@ -10,17 +10,15 @@ mod token;
 
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
-use kube::api::{Patch, PatchParams};
+use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::Context;
 use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, work};
 use manager::writing::{delete, log_changed, unless_gone};
-use serde_json::{Map, Value, json};
 use tokens::{SignError, Signer};
 
 use decide::{ACCOUNT_NAME, ACCOUNT_UID, CA, Missing, NAMESPACE, Plan, TOKEN, account_of, decide, is_meant, without};
@@ -146,8 +144,8 @@ impl TokenController {
             Plan::Delete => Ok(delete(&api, &key.name, secret.metadata.uid.as_deref(), None).await?),
             Plan::Fill(missing) => {
                 let Some(account) = account else { return Ok(()) };
-                let patch = self.filling(&secret, &account, missing)?;
-                let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+                let filled = self.filled((*secret).clone(), &account, missing)?;
+                let written = api.replace(&key.name, &PostParams::default(), &filled).await;
                 Ok(unless_gone(written.inspect(|_| log_changed::<Secret>(&key.name)))?)
             }
         }
@@ -170,11 +168,11 @@ impl TokenController {
     }
 
     /// On top of the version that was looked at: a token that somebody else wrote meanwhile is not replaced.
-    fn filling(&self, secret: &Secret, account: &ServiceAccount, missing: Missing) -> Result<Value, SignError> {
+    fn filled(&self, mut secret: Secret, account: &ServiceAccount, missing: Missing) -> Result<Secret, SignError> {
         let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
         let (account_name, account_uid) = (account.name_any(), account.uid().unwrap_or_default());
-        let mut data = Map::new();
-        let mut put = |key: &str, value: &str| data.insert(key.to_owned(), json!(STANDARD.encode(value)));
+        let data = secret.data.get_or_insert_default();
+        let mut put = |key: &str, value: &str| data.insert(key.to_owned(), ByteString(value.as_bytes().to_vec()));
         if let (true, Some(ca)) = (missing.ca, &self.root_ca) {
             put(CA, ca);
         }
@@ -186,14 +184,9 @@ impl TokenController {
                 Subject { namespace: &namespace, account: &account_name, account_uid: &account_uid, secret: &name };
             put(TOKEN, &token(subject, &*self.signer)?);
         }
-        Ok(json!({
-            "metadata": {
-                "uid": secret.uid(),
-                "resourceVersion": secret.resource_version(),
-                "annotations": { ACCOUNT_NAME: account_name, ACCOUNT_UID: account_uid },
-            },
-            "data": data,
-        }))
+        let annotations = [(ACCOUNT_NAME.to_owned(), account_name), (ACCOUNT_UID.to_owned(), account_uid)];
+        secret.annotations_mut().extend(annotations);
+        Ok(secret)
     }
 
     /// Takes a secret that is gone from the list of the account that it was of.
@@ -206,12 +199,9 @@ impl TokenController {
         let account = account.filter(|account| uid.is_none() || account.metadata.uid.as_deref() == uid);
         let Some(account) = account else { return Ok(()) };
         let Some(rest) = without(&account, &secret.name) else { return Ok(()) };
-        let patch = json!({
-            "metadata": { "uid": account.uid(), "resourceVersion": account.resource_version() },
-            "secrets": rest,
-        });
+        let changed = ServiceAccount { secrets: Some(rest), ..(*account).clone() };
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &secret.namespace);
-        let written = api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let written = api.replace(name, &PostParams::default(), &changed).await;
         Ok(unless_gone(written.inspect(|_| log_changed::<ServiceAccount>(name)))?)
     }
 }

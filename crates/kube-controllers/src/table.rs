@@ -9,15 +9,15 @@ use manager::descriptor::Descriptor;
 use manager::gates::Gate;
 use tokens::Signer;
 
-use crate::cluster_role_aggregation::{self, AggregationController};
-use crate::deployment::controller::{self as deployment, DeploymentController};
+use crate::cluster_role_aggregation;
+use crate::deployment::controller as deployment;
 use crate::garbage::{self, GarbageCollector};
 use crate::namespace::{self, NamespaceController};
 use crate::node_lifecycle::{self, NodeLifecycleController};
 use crate::pod_gc::{self, PodGcController};
-use crate::replicaset::controller::{self as replicaset, ReplicaSetController};
-use crate::root_ca::{self, RootCaController};
-use crate::service_account::{self, ServiceAccountController};
+use crate::replicaset::controller as replicaset;
+use crate::root_ca;
+use crate::service_account;
 use crate::service_account_token::{self, TokenController};
 use crate::taint_eviction::{self, TaintEvictionController};
 
@@ -99,12 +99,10 @@ pub const GATES: &[Gate] = &[];
 /// All controllers. Their accounts are those that Kubernetes gives rights to (`system:controller:*`).
 pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
     Descriptor::new(cluster_role_aggregation::NAME, &["clusterrole-aggregation"], |context, _| {
-        let controller = AggregationController::new(context);
-        Ok(Started::new(async move { controller.run().await }))
+        Ok(cluster_role_aggregation::start(context))
     }),
     Descriptor::new(deployment::NAME, &["deployment"], |context, settings| {
-        let (controller, workers) = (DeploymentController::new(context), settings.deployment_workers);
-        Ok(Started::new(async move { controller.run(workers).await }))
+        Ok(deployment::start(context, settings.deployment_workers))
     }),
     Descriptor {
         account: "generic-garbage-collector",
@@ -133,32 +131,27 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
         })
     },
     Descriptor::new(replicaset::NAME, &["replicaset"], |context, settings| {
-        let (controller, workers) = (ReplicaSetController::new(context), settings.replica_set_workers);
-        Ok(Started::new(async move { controller.run(workers).await }))
+        Ok(replicaset::start(context, settings.replica_set_workers))
     }),
     Descriptor {
         account: "root-ca-cert-publisher",
         ..Descriptor::new(root_ca::NAME, &["root-ca-cert-publisher"], |context, settings| {
             let Some(root_ca) = settings.root_ca.clone() else {
-                tracing::warn!(controller = root_ca::NAME, "there is no certificate authority to publish");
+                tracing::warn!(controller = root_ca::NAME, "no certificate authority is configured to publish");
                 return Ok(Started::until_stopped(context, pending()));
             };
-            let controller = RootCaController::new(context, root_ca);
-            Ok(Started::new(async move { controller.run().await }))
+            Ok(root_ca::start(context, root_ca))
         })
     },
     Descriptor {
         account: "service-account-controller",
-        ..Descriptor::new(service_account::NAME, &["serviceaccount"], |context, _| {
-            let controller = ServiceAccountController::new(context);
-            Ok(Started::new(async move { controller.run().await }))
-        })
+        ..Descriptor::new(service_account::NAME, &["serviceaccount"], |context, _| Ok(service_account::start(context)))
     },
     Descriptor {
         special_handling: true,
         ..Descriptor::new(service_account_token::NAME, &["serviceaccount-token"], |context, settings| {
             let Some(signer) = settings.signer.clone() else {
-                tracing::warn!(controller = service_account_token::NAME, "there is no key to sign tokens with");
+                tracing::warn!(controller = service_account_token::NAME, "no key is configured to sign tokens");
                 return Ok(Started::until_stopped(context, pending()));
             };
             let controller = TokenController::new(context, signer, settings.root_ca.clone());

@@ -6,9 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
-use kube_controllers::cluster_role_aggregation::AggregationController;
+use kube_controllers::cluster_role_aggregation;
 use serde_json::json;
-use testkit::world;
+use testkit::world::{self, World};
 use tokio::time::sleep;
 
 async fn settle() {
@@ -23,12 +23,12 @@ fn allows(role: &ClusterRole, verb: &str, resource: &str) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn admin_edit_and_view_follow_their_parts() {
-    let context = world::start().await;
-    let controller = AggregationController::new(&context);
-    tokio::spawn(async move { controller.run().await });
+    let world = World::start().await;
+    let context = world.kubernetes("clusterrole-aggregation-controller");
+    tokio::spawn(cluster_role_aggregation::start(&context).run);
     world::watch(&context);
     settle().await;
-    let roles: Api<ClusterRole> = Api::all(context.client);
+    let roles: Api<ClusterRole> = Api::all(world.client());
     let read = async |name: &str| roles.get(name).await.unwrap();
     let (admin, edit, view) = (read("admin").await, read("edit").await, read("view").await);
     assert!(allows(&view, "get", "pods") && !allows(&view, "create", "pods") && !allows(&view, "get", "secrets"));

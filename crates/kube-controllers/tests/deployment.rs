@@ -3,31 +3,43 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use http_body_util::{BodyStream, StreamBody};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::{Api, Client, ResourceExt};
-use kube_controllers::deployment::controller::DeploymentController;
-use kube_controllers::replicaset::controller::ReplicaSetController;
+use kube_controllers::deployment::controller as deployment;
+use kube_controllers::replicaset::controller as replicaset;
 use manager::context::Context;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
-use testkit::world;
-use tokio::time::sleep;
+use testkit::world::{self, World};
+use tokio::time::{Instant, sleep, sleep_until};
+use virt_server::Component;
 
 async fn start(start_delay: Duration) -> Client {
-    start_on(world::start().await, start_delay)
+    let world = World::start().await;
+    start_on(&world, &own(&world), start_delay)
 }
 
-fn start_on(context: Context, start_delay: Duration) -> Client {
-    let (replica_sets, deployments) = (ReplicaSetController::new(&context), DeploymentController::new(&context));
+/// What the controller of deployments is given.
+fn own(world: &World) -> Context {
+    world.kubernetes("deployment-controller")
+}
+
+fn start_on(world: &World, context: &Context, start_delay: Duration) -> Client {
+    let (of_sets, hollow) = (world.kubernetes("replicaset-controller"), world.nodes());
     let behaviour = Behaviour { start_delay, ..Behaviour::default() };
-    let nodes = HollowNodes::new(&context, ["one".to_owned()], behaviour);
-    tokio::spawn(async move { replica_sets.run(3).await });
-    tokio::spawn(async move { deployments.run(3).await });
+    let nodes = HollowNodes::new(&hollow, ["one".to_owned()], behaviour);
+    tokio::spawn(replicaset::start(&of_sets, 3).run);
+    tokio::spawn(deployment::start(context, 3).run);
     tokio::spawn(async move { nodes.run().await });
-    world::watch(&context);
-    context.client
+    for context in [context, &of_sets, &hollow] {
+        world::watch(context);
+    }
+    world.client()
 }
 
 fn template(image: &str) -> serde_json::Value {
@@ -47,17 +59,18 @@ async fn images(client: &Client) -> Vec<String> {
 /// The end of a set may be heard of before that of its deployment: made again, it would have all its pods once more.
 #[tokio::test(start_paused = true)]
 async fn no_set_is_made_for_a_deployment_that_only_the_cache_still_has() {
-    let context = world::start_with(|server| {
-        let without = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
-            if request.method() == http::Method::GET && request.uri().path().ends_with("/deployments/web") {
-                *request.uri_mut() = request.uri().path().replace("/web", "/gone").parse().unwrap();
-            }
-            tower::Service::call(&mut server.clone(), request)
-        });
-        Client::new(without, "default")
-    })
-    .await;
-    let client = start_on(context, Duration::ZERO);
+    let world = World::start().await;
+    let context = own(&world);
+    let server = context.client.clone();
+    let without = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+        if request.method() == http::Method::GET && request.uri().path().ends_with("/deployments/web") {
+            *request.uri_mut() = request.uri().path().replace("/web", "/gone").parse().unwrap();
+        }
+        let server = server.clone();
+        async move { server.send(request).await }
+    });
+    let context = Context { client: Client::new(without, "default"), ..context };
+    let client = start_on(&world, &context, Duration::ZERO);
     let (deployments, sets) =
         (Api::<Deployment>::default_namespaced(client.clone()), Api::<ReplicaSet>::default_namespaced(client));
     let deployment = json!({
@@ -67,6 +80,48 @@ async fn no_set_is_made_for_a_deployment_that_only_the_cache_still_has() {
     deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
     sleep(Duration::from_secs(30)).await;
     assert_eq!(sets.list(&ListParams::default()).await.unwrap().items, []);
+}
+
+/// A set that was made and that the cache does not show yet has pods: the next one must leave room for them.
+#[tokio::test(start_paused = true)]
+async fn no_set_is_made_beside_one_that_the_cache_does_not_show_yet() {
+    const LATE: Duration = Duration::from_secs(60);
+    let world = World::start().await;
+    let server = world.program(&Component::ControllerManager).client;
+    let until = Instant::now() + LATE;
+    let late = tower::service_fn(move |request: http::Request<Body>| {
+        let server = server.clone();
+        async move {
+            let is_about_sets = request.uri().path() == "/apis/apps/v1/replicasets";
+            let (parts, body) = server.send(request).await?.into_parts();
+            let frames = BodyStream::new(body).then(move |frame| async move {
+                let data = frame.as_ref().ok().and_then(|frame| frame.data_ref());
+                let names_one = data.is_some_and(|data| String::from_utf8_lossy(data).contains("\"web-"));
+                if is_about_sets && names_one {
+                    sleep_until(until).await;
+                }
+                frame
+            });
+            Ok::<_, kube::Error>(http::Response::from_parts(parts, StreamBody::new(frames)))
+        }
+    });
+    let context = Context { client: own(&world).client, ..world.context(Client::new(late, "default")) };
+    let client = start_on(&world, &context, Duration::ZERO);
+    let (deployments, sets) =
+        (Api::<Deployment>::default_namespaced(client.clone()), Api::<ReplicaSet>::default_namespaced(client.clone()));
+    let deployment = json!({
+        "metadata": { "name": "web" },
+        "spec": { "replicas": 3, "selector": { "matchLabels": { "app": "web" } }, "template": template("i:1") },
+    });
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(images(&client).await, ["i:1", "i:1", "i:1"]);
+    let patch = json!({ "spec": { "template": template("i:2") } });
+    deployments.patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(sets.list(&ListParams::default()).await.unwrap().items.len(), 1, "the first one is not known yet");
+    sleep(LATE * 2).await;
+    assert_eq!(images(&client).await, ["i:2", "i:2", "i:2"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,14 +6,15 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use kube_controllers::namespace::NamespaceController;
 use serde_json::json;
-use testkit::world;
+use testkit::world::{self, World};
 
 async fn start() -> Client {
-    let context = world::start().await;
+    let world = World::start().await;
+    let context = world.kubernetes("namespace-controller");
     let controller = NamespaceController::new(&context);
     tokio::spawn(async move { controller.run(2).await });
     world::watch(&context);
-    context.client
+    world.client()
 }
 
 async fn make<T>(client: &Client, namespace: &str, object: serde_json::Value) -> T

@@ -11,7 +11,7 @@ use kube_controllers::taint_eviction::TaintEvictionController;
 use manager::context::Context;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::{Value, json};
-use testkit::world::{self, seconds};
+use testkit::world::{self, World, seconds};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -19,6 +19,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// Nodes of which some can be made silent.
 struct Cluster {
+    /// The nodes'.
     context: Context,
     client: Client,
     nodes: Api<Node>,
@@ -31,15 +32,17 @@ fn hollow(context: &Context, names: &[&str]) -> JoinHandle<()> {
 }
 
 async fn start(living: &[&str], dying: &[&str]) -> Cluster {
-    let context = world::start().await;
-    let nodes = NodeLifecycleController::new(&context, Options::default());
-    let evictions = TaintEvictionController::new(&context);
+    let world = World::start().await;
+    let (of_nodes, context) = (world.kubernetes("node-controller"), world.nodes());
+    let nodes = NodeLifecycleController::new(&of_nodes, Options::default());
+    let evictions = TaintEvictionController::new(&of_nodes);
     tokio::spawn(async move { nodes.run().await });
     tokio::spawn(async move { evictions.run().await });
     hollow(&context, living);
     let dying = hollow(&context, dying);
+    world::watch(&of_nodes);
     world::watch(&context);
-    let client = context.client.clone();
+    let client = world.client();
     sleep(Duration::from_secs(5)).await;
     Cluster { nodes: Api::all(client.clone()), context, client, dying }
 }

@@ -6,14 +6,15 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use kube_controllers::pod_gc::PodGcController;
 use serde_json::{Value, json};
-use testkit::world::{self, seconds};
+use testkit::world::{self, World, seconds};
 
 async fn start() -> (Client, Api<Pod>, Api<Node>) {
-    let context = world::start().await;
+    let world = World::start().await;
+    let context = world.kubernetes("pod-garbage-collector");
     let controller = PodGcController::new(&context, 2);
     tokio::spawn(async move { controller.run().await });
     world::watch(&context);
-    let client = context.client;
+    let client = world.client();
     let nodes: Api<Node> = Api::all(client.clone());
     let node = json!({
         "metadata": { "name": "one" }, "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] },

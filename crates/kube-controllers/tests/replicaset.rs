@@ -9,24 +9,31 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use kube_controllers::replicaset::controller::ReplicaSetController;
+use kube_controllers::replicaset::controller as replicaset;
 use manager::context::Context;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
-use testkit::world;
+use testkit::world::{self, World};
 use tokio::time::sleep;
 
 async fn start() -> Client {
-    start_on(world::start().await)
+    let world = World::start().await;
+    start_on(&world, &own(&world))
 }
 
-fn start_on(context: Context) -> Client {
-    let controller = ReplicaSetController::new(&context);
-    let nodes = HollowNodes::new(&context, ["one".to_owned()], Behaviour::default());
-    tokio::spawn(async move { controller.run(3).await });
+/// What the controller is given.
+fn own(world: &World) -> Context {
+    world.kubernetes("replicaset-controller")
+}
+
+fn start_on(world: &World, context: &Context) -> Client {
+    let hollow = world.nodes();
+    let nodes = HollowNodes::new(&hollow, ["one".to_owned()], Behaviour::default());
+    tokio::spawn(replicaset::start(context, 3).run);
     tokio::spawn(async move { nodes.run().await });
-    world::watch(&context);
-    context.client
+    world::watch(context);
+    world::watch(&hollow);
+    world.client()
 }
 
 fn set(replicas: i32) -> ReplicaSet {
@@ -119,20 +126,19 @@ async fn what_is_done_is_told() {
 async fn a_lost_answer_makes_no_second_pod() {
     let created = Arc::new(AtomicUsize::new(0));
     let counted = created.clone();
-    let context = world::start_with(move |server| {
-        let lossy = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
-            let lost = is_creation && counted.fetch_add(1, Ordering::Relaxed) < 2;
-            let mut server = server.clone();
-            async move {
-                let answer = tower::Service::call(&mut server, request).await;
-                if lost { Err(std::io::Error::other("lost")) } else { answer.map_err(|never| match never {}) }
-            }
-        });
-        Client::new(lossy, "default")
-    })
-    .await;
-    let client = start_on(context);
+    let world = World::start().await;
+    let context = own(&world);
+    let server = context.client.clone();
+    let lossy = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
+        let lost = is_creation && counted.fetch_add(1, Ordering::Relaxed) < 2;
+        let server = server.clone();
+        async move {
+            let answer = server.send(request).await.map_err(std::io::Error::other);
+            if lost { Err(std::io::Error::other("lost")) } else { answer }
+        }
+    });
+    let client = start_on(&world, &Context { client: Client::new(lossy, "default"), ..context });
     Api::<ReplicaSet>::default_namespaced(client.clone()).create(&PostParams::default(), &set(3)).await.unwrap();
     let pods = Api::<Pod>::default_namespaced(client);
     let mut most = 0;
@@ -149,19 +155,19 @@ async fn a_lost_answer_makes_no_second_pod() {
 async fn a_pod_that_nobody_ever_saw_is_made_again() {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
-    let context = world::start_with(move |server| {
-        let forgetful = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
-            let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
-            if is_creation && counted.fetch_add(1, Ordering::Relaxed) == 0 {
-                let path = format!("{}?dryRun=All", request.uri().path());
-                *request.uri_mut() = path.parse().unwrap();
-            }
-            tower::Service::call(&mut server.clone(), request)
-        });
-        Client::new(forgetful, "default")
-    })
-    .await;
-    let client = start_on(context);
+    let world = World::start().await;
+    let context = own(&world);
+    let server = context.client.clone();
+    let forgetful = tower::service_fn(move |mut request: http::Request<kube::client::Body>| {
+        let is_creation = request.method() == http::Method::POST && request.uri().path().ends_with("/pods");
+        if is_creation && counted.fetch_add(1, Ordering::Relaxed) == 0 {
+            let path = format!("{}?dryRun=All", request.uri().path());
+            *request.uri_mut() = path.parse().unwrap();
+        }
+        let server = server.clone();
+        async move { server.send(request).await }
+    });
+    let client = start_on(&world, &Context { client: Client::new(forgetful, "default"), ..context });
     Api::<ReplicaSet>::default_namespaced(client.clone()).create(&PostParams::default(), &set(1)).await.unwrap();
     sleep(Duration::from_secs(600)).await;
     assert_eq!(names(&Api::<Pod>::default_namespaced(client)).await.len(), 1);

@@ -6,18 +6,18 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use kube_controllers::root_ca::RootCaController;
+use kube_controllers::root_ca;
 use serde_json::json;
-use testkit::world;
+use testkit::world::{self, World};
 use tokio::time::sleep;
 
 #[tokio::test(start_paused = true)]
 async fn every_active_namespace_has_the_authority_whatever_is_done_to_it() {
-    let context = world::start().await;
-    let controller = RootCaController::new(&context, "ca".to_owned());
-    tokio::spawn(async move { controller.run().await });
+    let world = World::start().await;
+    let context = world.kubernetes("root-ca-cert-publisher");
+    tokio::spawn(root_ca::start(&context, "ca".to_owned()).run);
     world::watch(&context);
-    let client = context.client;
+    let client = world.client();
     let settle = async || sleep(Duration::from_secs(2)).await;
     let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();

@@ -9,18 +9,21 @@ use kube::{Api, Client};
 use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::{Value, json};
-use testkit::world;
+use testkit::world::{self, World};
 use tokio::time::sleep;
+use virt_server::Component;
 
 async fn start(nodes: &[&str]) -> Client {
-    let context = world::start().await;
+    let world = World::start().await;
+    let (context, hollow) = (world.program(&Component::Scheduler), world.nodes());
     let scheduler = Scheduler::new(&context, DEFAULT_SCHEDULER);
-    let nodes = HollowNodes::new(&context, nodes.iter().map(|&name| name.to_owned()), Behaviour::default());
+    let nodes = HollowNodes::new(&hollow, nodes.iter().map(|&name| name.to_owned()), Behaviour::default());
     tokio::spawn(scheduler.run());
     tokio::spawn(async move { nodes.run().await });
     world::watch(&context);
+    world::watch(&hollow);
     sleep(Duration::from_secs(1)).await;
-    context.client
+    world.client()
 }
 
 async fn create(client: &Client, name: &str, spec: Value) {

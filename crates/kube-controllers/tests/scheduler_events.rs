@@ -8,7 +8,8 @@ use kube::{Api, Client};
 use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
 use manager::context::Context;
 use serde_json::json;
-use testkit::world;
+use testkit::world::{self, World};
+use virt_server::Component;
 
 const PODS: usize = 10;
 
@@ -31,14 +32,15 @@ fn late(client: &Client) -> Client {
 
 #[tokio::test(start_paused = true)]
 async fn of_every_binding_an_event_tells() {
-    let context = world::start().await;
-    let nodes: Api<Node> = Api::all(context.client.clone());
+    let world = World::start().await;
+    let (client, context) = (world.client(), world.program(&Component::Scheduler));
+    let nodes: Api<Node> = Api::all(client.clone());
     let node = json!({
         "metadata": { "name": "n" },
         "status": { "allocatable": { "cpu": "4", "memory": "8Gi", "pods": "100" } },
     });
     nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
-    let pods: Api<Pod> = Api::namespaced(context.client.clone(), "default");
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
     for number in 0..PODS {
         let pod = json!({
             "metadata": { "name": format!("p{number}") },
@@ -52,7 +54,7 @@ async fn of_every_binding_an_event_tells() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let placed = pods.list(&ListParams::default()).await.unwrap();
     assert!(placed.iter().all(|pod| pod.spec.as_ref().unwrap().node_name.as_deref() == Some("n")));
-    let events: Api<Event> = Api::namespaced(context.client.clone(), "default");
+    let events: Api<Event> = Api::namespaced(client, "default");
     let told = events.list(&ListParams::default()).await.unwrap();
     let about: std::collections::BTreeSet<_> = told
         .iter()

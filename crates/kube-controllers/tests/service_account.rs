@@ -7,12 +7,13 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use kube_controllers::service_account::ServiceAccountController;
+use kube_controllers::service_account;
 use kube_controllers::service_account_token::TokenController;
 use serde_json::json;
-use testkit::world;
+use testkit::world::{self, World};
 use tokens::{SignError, Signer};
 use tokio::time::sleep;
+use virt_server::Component;
 
 #[derive(Debug)]
 struct Seal;
@@ -32,13 +33,15 @@ impl Signer for Seal {
 }
 
 async fn start() -> Client {
-    let context = world::start().await;
-    let accounts = ServiceAccountController::new(&context);
-    let tokens = TokenController::new(&context, Arc::new(Seal), Some("ca".to_owned()));
-    tokio::spawn(async move { accounts.run().await });
+    let world = World::start().await;
+    let (context, of_tokens) =
+        (world.kubernetes("service-account-controller"), world.program(&Component::ControllerManager));
+    let tokens = TokenController::new(&of_tokens, Arc::new(Seal), Some("ca".to_owned()));
+    tokio::spawn(service_account::start(&context).run);
     tokio::spawn(async move { tokens.run(2).await });
     world::watch(&context);
-    context.client
+    world::watch(&of_tokens);
+    world.client()
 }
 
 async fn settle() {

@@ -9,19 +9,22 @@ use kube::{Api, Client, ResourceExt};
 use kube_controllers::taint_eviction::TaintEvictionController;
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::{Value, json};
-use testkit::world;
+use testkit::world::{self, World};
 use tokio::time::sleep;
 
 async fn start() -> Client {
-    let context = world::start().await;
+    let world = World::start().await;
+    let context = world.kubernetes("node-controller");
+    let hollow = world.nodes();
     let controller = TaintEvictionController::new(&context);
     let behaviour = Behaviour { stop_delay: Duration::from_secs(20), ..Behaviour::default() };
-    let nodes = HollowNodes::new(&context, ["one".to_owned()], behaviour);
+    let nodes = HollowNodes::new(&hollow, ["one".to_owned()], behaviour);
     tokio::spawn(async move { controller.run().await });
     tokio::spawn(async move { nodes.run().await });
     world::watch(&context);
+    world::watch(&hollow);
     sleep(Duration::from_secs(1)).await;
-    context.client
+    world.client()
 }
 
 async fn make(pods: &Api<Pod>, name: &str, tolerations: Value) {

@@ -12,6 +12,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use kube::runtime::watcher;
@@ -48,6 +49,15 @@ impl Key {
     fn named(metadata: &ObjectMeta) -> Self {
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         Self { namespace: text(&metadata.namespace), name: text(&metadata.name) }
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.namespace.as_str() {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
     }
 }
 
@@ -165,7 +175,7 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.take(event),
-                Err(error) if is_late(&error) => tracing::debug!(kind, error = chain(&error), "a watch begins anew"),
+                Err(error) if is_late(&error) => tracing::debug!(kind, error = chain(&error), "restarted a watch"),
                 Err(error) => tracing::warn!(kind, error = chain(&error), "a watch was interrupted"),
             }
         }
@@ -200,7 +210,7 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
             namespace = key.namespace,
             name = key.name,
             error = %error,
-            "an object cannot be read and is left out"
+            "skipped an object that cannot be read"
         );
         if let Some(listing) = &mut self.state().listing {
             listing.insert(key);
@@ -315,6 +325,35 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         state.subscribers.push(Arc::downgrade(&pending));
         drop(state);
         Subscriber { cache: self.clone(), pending }
+    }
+}
+
+/// A cache of any kind, as far as its being filled goes.
+pub(crate) trait Listed: Send + Sync {
+    fn kind(&self) -> String;
+    fn count(&self) -> usize;
+    fn has_synced(&self) -> bool;
+    fn synced(&self) -> BoxFuture<'_, ()>;
+}
+
+impl<T: kube::Resource<DynamicType = ()> + Debug + Send + Sync + 'static> Listed for Cache<T>
+where
+    Self: Clone,
+{
+    fn kind(&self) -> String {
+        T::kind(&()).into_owned()
+    }
+
+    fn count(&self) -> usize {
+        self.state().objects.len()
+    }
+
+    fn has_synced(&self) -> bool {
+        self.shared.synced.has_happened()
+    }
+
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shared.synced.wait())
     }
 }
 

@@ -31,7 +31,16 @@ pub struct Clients {
     accounts: bool,
 }
 
-type Make = dyn Fn(&str, &Fence) -> Client + Send + Sync;
+/// Who a client is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asker<'a> {
+    /// What in the program asks.
+    pub name: &'a str,
+    /// The account of the controller that asks; none, if the program itself does.
+    pub account: Option<&'a str>,
+}
+
+type Make = dyn Fn(Asker<'_>, &Fence) -> Client + Send + Sync;
 
 #[derive(Clone)]
 enum Source {
@@ -45,7 +54,7 @@ enum Source {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The name cannot be in a request.
-    #[error("{name:?} cannot be the name of a client")]
+    #[error("{name:?} is not a valid client name")]
     Name {
         /// The name.
         name: String,
@@ -67,7 +76,7 @@ impl Clients {
 
     /// Clients as somebody else makes them, such as for a server in this process. They have no limit, and stay within the
     /// fence that they are given.
-    pub fn given(make: impl Fn(&str, &Fence) -> Client + Send + Sync + 'static) -> Self {
+    pub fn given(make: impl Fn(Asker<'_>, &Fence) -> Client + Send + Sync + 'static) -> Self {
         let unlimited = RateLimiter::new(Limit { qps: 0.0, burst: 0 });
         let (source, requests) = (Source::Given(Arc::new(make)), RequestMetrics::default());
         Self { source, limiter: unlimited, requests, fence: Fence::default(), accounts: false }
@@ -103,7 +112,7 @@ impl Clients {
     /// When it cannot be made from the configuration.
     pub fn privileged(&self, name: &str) -> Result<Client, ClientError> {
         match &self.source {
-            Source::Given(make) => Ok(make(name, &self.fence)),
+            Source::Given(make) => Ok(make(Asker { name, account: None }, &self.fence)),
             Source::Server(config, program) => {
                 let config = named((**config).clone(), program, name)?;
                 let builder = ClientBuilder::try_from(config).map_err(wrong)?.with_layer(&self.requests);
@@ -112,13 +121,16 @@ impl Clients {
         }
     }
 
-    /// The client of a controller: with the rights of its account if service accounts are on.
+    /// The client of a controller: with the rights of its account if service accounts are on, or as whoever gives clients
+    /// sees fit.
     ///
     /// # Errors
     /// When it cannot be made from the configuration.
     pub fn controller(&self, name: &str, account: &str) -> Result<Client, ClientError> {
-        let (true, Source::Server(config, program)) = (self.accounts, &self.source) else {
-            return self.privileged(name);
+        let (config, program) = match &self.source {
+            Source::Given(make) => return Ok(make(Asker { name, account: Some(account) }, &self.fence)),
+            Source::Server(..) if !self.accounts => return self.privileged(name),
+            Source::Server(config, program) => (config, program),
         };
         let token = Token::new(self.privileged(&format!("{name}-token"))?, NAMESPACE, account);
         let mut config = named((**config).clone(), program, name)?;

@@ -58,7 +58,7 @@ impl std::fmt::Display for Off {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Gate(gate) => write!(f, "its feature gate {gate} is off"),
-            Self::Flag => f.write_str("it was switched off by --controllers"),
+            Self::Flag => f.write_str("it was disabled by --controllers"),
             Self::Default => f.write_str("it is off by default"),
         }
     }
@@ -72,25 +72,66 @@ pub struct Selection {
     off: BTreeSet<&'static str>,
 }
 
-/// A name that no controller has.
+/// A controller that the real program has and this one does not have yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Unwritten {
+    /// Its name there.
+    pub name: &'static str,
+    /// Names that it had there, or is also known by.
+    pub aliases: &'static [&'static str],
+}
+
+/// A name that cannot be chosen.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("there is no controller {name:?}; there are {}", known.join(", "))]
-pub struct UnknownController {
-    /// The name.
-    pub name: String,
-    /// Those that there are.
-    pub known: Vec<&'static str>,
+pub enum SelectionError {
+    /// No controller has it.
+    #[error("unknown controller {name:?}; use one of {}", known.join(", "))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: Vec<&'static str>,
+    },
+    /// The real program has it.
+    #[error("the controller {name} is not supported yet; remove it from the list")]
+    Unwritten {
+        /// The name.
+        name: &'static str,
+    },
+}
+
+/// What `--help` says of the flag `--controllers`: each controller by its name and, in brackets, its other names.
+#[must_use]
+pub fn help<S>(descriptors: &[Descriptor<S>], unwritten: &[Unwritten]) -> String {
+    let named = |name: &str, aliases: &[&str]| match aliases {
+        [] => name.to_owned(),
+        aliases => format!("{name} ({})", aliases.join(", ")),
+    };
+    let list = |off: bool| {
+        let chosen = descriptors.iter().filter(|one| one.off_by_default == off);
+        let names: Vec<String> = chosen.map(|one| named(one.name, one.aliases)).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let missing: Vec<String> = unwritten.iter().map(|one| named(one.name, one.aliases)).collect();
+    format!(
+        "Controllers to run: `*` enables all that are on by default, `foo` enables foo, `-foo` disables foo.\n\nOn by default: {}.\n\nOff \
+         by default: {}.\n\nNot supported yet, and refused by name: {}.",
+        list(false),
+        list(true),
+        missing.join(", "),
+    )
 }
 
 impl Selection {
     /// Reads the flag's values.
     ///
     /// # Errors
-    /// When a name is not known.
+    /// When a name is not known, or that of a controller that is not written yet. Such a one can be switched off: it does not run.
     pub fn parse<'a, S>(
         values: impl IntoIterator<Item = &'a str>,
         descriptors: &[Descriptor<S>],
-    ) -> Result<Self, UnknownController> {
+        unwritten: &[Unwritten],
+    ) -> Result<Self, SelectionError> {
         let mut selection = Self { all: false, on: BTreeSet::new(), off: BTreeSet::new() };
         for value in values {
             let (off, name) = value.strip_prefix('-').map_or((false, value), |name| (true, name));
@@ -100,8 +141,15 @@ impl Selection {
             }
             let found = descriptors.iter().find(|one| one.name == name || one.aliases.contains(&name));
             let Some(found) = found else {
-                let known = descriptors.iter().map(|one| one.name).collect();
-                return Err(UnknownController { name: name.to_owned(), known });
+                let missing = unwritten.iter().find(|one| one.name == name || one.aliases.contains(&name));
+                match missing {
+                    Some(_) if off => continue,
+                    Some(missing) => return Err(SelectionError::Unwritten { name: missing.name }),
+                    None => {
+                        let known = descriptors.iter().map(|one| one.name).collect();
+                        return Err(SelectionError::Unknown { name: name.to_owned(), known });
+                    }
+                }
             };
             if off {
                 selection.off.insert(found.name)
@@ -154,8 +202,10 @@ mod tests {
         Descriptor { required_gates: &["New"], ..Descriptor::new("new-controller", &[], start) },
     ];
 
+    const UNWRITTEN: [Unwritten; 1] = [Unwritten { name: "late-controller", aliases: &["late"] }];
+
     fn running(values: &[&str], gates: bool) -> Vec<&'static str> {
-        let selection = Selection::parse(values.iter().copied(), &TABLE).unwrap();
+        let selection = Selection::parse(values.iter().copied(), &TABLE, &UNWRITTEN).unwrap();
         TABLE.iter().filter(|one| selection.allows(one, |_| gates).is_ok()).map(|one| one.name).collect()
     }
 
@@ -174,21 +224,31 @@ mod tests {
 
     #[test]
     fn each_that_does_not_run_says_why() {
-        let selection = Selection::parse(["*", "-replicaset"], &TABLE).unwrap();
+        let selection = Selection::parse(["*", "-replicaset"], &TABLE, &UNWRITTEN).unwrap();
         let why: Vec<String> =
             TABLE.iter().filter_map(|one| selection.allows(one, |_| false).err()).map(|off| off.to_string()).collect();
-        assert_eq!(
-            why,
-            ["it was switched off by --controllers", "it is off by default", "its feature gate New is off"]
-        );
+        assert_eq!(why, ["it was disabled by --controllers", "it is off by default", "its feature gate New is off"]);
     }
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = Selection::parse(["-foo"], &TABLE).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "there is no controller \"foo\"; there are replicaset-controller, bootstrap-signer, new-controller"
-        );
+        let error = Selection::parse(["-foo"], &TABLE, &UNWRITTEN).unwrap_err().to_string();
+        let expected = "unknown controller \"foo\"; use one of replicaset-controller, bootstrap-signer, new-controller";
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn what_is_not_written_yet_is_refused_by_name_and_can_be_switched_off() {
+        let error = Selection::parse(["*", "late"], &TABLE, &UNWRITTEN).unwrap_err().to_string();
+        assert_eq!(error, "the controller late-controller is not supported yet; remove it from the list");
+        assert_eq!(Selection::parse(["*", "-late-controller"], &TABLE, &UNWRITTEN), Ok(Selection::all()));
+    }
+
+    #[test]
+    fn help_names_every_controller_once() {
+        let text = help(&TABLE, &UNWRITTEN);
+        assert!(text.contains("\n\nOn by default: replicaset-controller (replicaset), new-controller.\n\n"), "{text}");
+        assert!(text.contains("\n\nOff by default: bootstrap-signer.\n\n"), "{text}");
+        assert!(text.ends_with("refused by name: late-controller (late)."), "{text}");
     }
 }

@@ -35,7 +35,7 @@ fn words(error: &(dyn Error + 'static)) -> (String, bool) {
     }
     match error.downcast_ref::<watcher::Error>() {
         Some(watcher::Error::InitialListFailed(_)) => ("the list failed".to_owned(), false),
-        Some(watcher::Error::WatchStartFailed(_)) => ("the watch did not start".to_owned(), false),
+        Some(watcher::Error::WatchStartFailed(_)) => ("cannot start the watch".to_owned(), false),
         Some(watcher::Error::WatchError(status)) => (format!("the watch was ended: {}", refusal(status)), true),
         Some(watcher::Error::WatchFailed(_)) => ("the watch broke".to_owned(), false),
         Some(watcher::Error::NoResourceVersion) | None => (error.to_string(), false),

@@ -109,7 +109,7 @@ async fn write(client: Client, now: Now, mut incoming: mpsc::Receiver<Happened>)
         if let Err(error) = result {
             // The next one like it is written anew: this one may be gone, or was never there.
             correlator.forget(&written);
-            tracing::debug!(error = chain(&error), reason = written.reason(), "an event was not written");
+            tracing::debug!(error = chain(&error), reason = written.reason(), "cannot write an event");
         }
     }
 }

@@ -68,6 +68,14 @@ impl<K: Ord> Expectations<K> {
         }
     }
 
+    /// What is not seen yet, by owner and in words.
+    pub fn open(&self, now: Instant) -> impl Iterator<Item = (&K, String)> {
+        let open = self.open.iter().filter(move |(key, _)| !self.are_met(key, now));
+        open.map(|(key, Open { creations, deletions, .. })| {
+            (key, format!("expects {creations} creations and the deletions of {deletions:?}"))
+        })
+    }
+
     /// The owner is gone.
     pub fn forget(&mut self, key: &K) {
         self.open.remove(key);

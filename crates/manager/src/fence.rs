@@ -31,7 +31,7 @@ enum Until {
 
 /// A request that came too late.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("this process does not lead any more")]
+#[error("this process is no longer the leader")]
 pub struct NotLeading;
 
 impl Fence {

@@ -203,7 +203,7 @@ impl<S: Send + Sync> Program<S> {
         self.pages.check(
             check,
             Arc::new(move || match checked.is_stuck(duration, LATEST_RENEWAL) {
-                true => Err("the lease was not renewed in time, and the process has not ended".to_owned()),
+                true => Err("the lease was not renewed in time, but the process is still running".to_owned()),
                 false => Ok(()),
             }),
         );
@@ -275,7 +275,7 @@ impl<S: Send + Sync> Program<S> {
         stopping.ask();
         let all_ended = async { while running.join_next().await.is_some() {} };
         if timeout(SLOWEST_END, all_ended).await.is_err() {
-            tracing::warn!("not all controllers have ended in time");
+            tracing::warn!("some controllers did not end in time");
         }
         Ok(())
     }
@@ -290,7 +290,7 @@ impl<S: Send + Sync> Program<S> {
             }
             let allowed = self.selection.allows(descriptor, |gate| self.gates.is_on(gate));
             if let Err(off) = &allowed {
-                tracing::info!(controller = descriptor.name, %off, "a controller does not run");
+                tracing::info!(controller = descriptor.name, %off, "a controller is disabled");
             }
             allowed.is_ok()
         };

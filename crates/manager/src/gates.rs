@@ -19,7 +19,7 @@ pub struct Gates(BTreeMap<&'static str, bool>);
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum GateError {
     /// No gate has that name.
-    #[error("there is no feature gate {name:?}; there are {}", list(known))]
+    #[error("unknown feature gate {name:?}; use one of {}", list(known))]
     Unknown {
         /// The name.
         name: String,
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_wrong_setting_says_what_would_be_right() {
         let error = |text| Gates::parse([text], &KNOWN).unwrap_err().to_string();
-        assert_eq!(error("Nwe=true"), "there is no feature gate \"Nwe\"; there are Old, New");
+        assert_eq!(error("Nwe=true"), "unknown feature gate \"Nwe\"; use one of Old, New");
         assert_eq!(error("New"), "\"New\" is not of the form NAME=true or NAME=false");
         assert_eq!(error("New=1"), "\"New=1\" is not of the form NAME=true or NAME=false");
     }

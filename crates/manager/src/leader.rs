@@ -210,7 +210,7 @@ impl Election {
                 }
                 Ok(None) => {}
                 // Another was faster, or the server does not answer: the next attempt tells.
-                Err(error) => tracing::debug!(lease = self.name, error = chain(&error), "the lease was not taken"),
+                Err(error) => tracing::debug!(lease = self.name, error = chain(&error), "cannot take the lease"),
             }
             renewals.standing.send_replace(Standing::Waiting);
             sleep(self.durations.retry).await;
@@ -256,7 +256,7 @@ impl Election {
                 }
                 Ok(Err(Renewal::Taken)) => return lost(),
                 Ok(Err(Renewal::Failed(error))) => {
-                    tracing::warn!(lease = self.name, error = chain(&error), "the lease was not renewed");
+                    tracing::warn!(lease = self.name, error = chain(&error), "cannot renew the lease");
                 }
                 Err(_) => return lost(),
             }
@@ -298,7 +298,7 @@ impl Election {
         }
         // Whoever comes next waits a little longer, and that is all.
         if let Err(error) = result {
-            tracing::debug!(lease = self.name, error = chain(&error), "the lease was not given back");
+            tracing::debug!(lease = self.name, error = chain(&error), "cannot release the lease");
         }
     }
 

@@ -6,11 +6,13 @@
 //!             └───────────── read ──────────────────┘
 //! ```
 //!
-//! Here so far: work queues and their workers, caches, expectations, the rate limit of a client, leader election, events,
-//! and the table of controllers with its selection. It knows no controller by name, and no kinds but Lease and Event.
+//! Whoever writes a controller begins with [`kit`], which declares what is watched and what is remembered. Below it: work queues
+//! and their workers, caches, expectations, owners and selectors, the rate limit of a client, leader election, events, and the
+//! table of controllers with its selection. It knows no controller by name, and no kinds but Lease and Event.
 
 pub mod cache;
 pub mod caches;
+pub mod claim;
 pub mod clients;
 pub mod context;
 pub mod descriptor;
@@ -20,11 +22,14 @@ pub mod expectations;
 pub mod fence;
 pub mod frame;
 pub mod gates;
+pub mod kit;
 pub mod leader;
 pub mod migration;
+pub mod names;
 mod once;
 pub mod queue;
 pub mod rate;
+pub mod selector;
 pub mod serving;
 pub mod stopping;
 pub mod watching;

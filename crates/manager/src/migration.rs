@@ -67,7 +67,7 @@ pub enum MigrationError {
         api_version: String,
     },
     /// It asks for another lock.
-    #[error("resourceLock {lock:?} is not supported; leases is")]
+    #[error("resourceLock {lock:?} is not supported; use leases")]
     ResourceLock {
         /// As it says.
         lock: String,

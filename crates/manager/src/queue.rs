@@ -16,8 +16,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-pub use self::core::Backoff;
 use self::core::Core;
+pub use self::core::{Backoff, QueueState};
 pub use metrics::QueueMetrics;
 
 /// A queue that workers share. Clones are the same queue.
@@ -136,6 +136,12 @@ impl<K: Ord + Clone + Debug> Queue<K> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// All keys, for those who look on.
+    #[must_use]
+    pub fn state(&self) -> QueueState<K> {
+        self.core().state()
     }
 
     fn settle(&self) {

@@ -14,12 +14,12 @@
 
 mod answer;
 mod cache;
-mod certificates;
 mod connection;
 mod guard;
 mod health;
 mod pages;
 mod reviews;
+mod source;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,13 +33,14 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::context::Now;
-use certificates::Certificates;
 use guard::{AlwaysAllowed, Guard};
 use reviews::Reviews;
+use source::Certificates;
 
-pub use certificates::{CertificateError, CertificateSource};
+pub use certificates::CertificateError;
 pub use guard::PathError;
 pub use pages::Pages;
+pub use source::CertificateSource;
 
 /// Paths that need no permission unless told otherwise: who probes a process has no token.
 pub const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
@@ -142,7 +143,7 @@ impl Listening {
                     }
                     Err(error) => {
                         // Out of file descriptors, most likely: those in use must end first.
-                        tracing::warn!(%error, "a connection was not accepted");
+                        tracing::warn!(%error, "cannot accept a connection");
                         sleep(Duration::from_millis(50)).await;
                     }
                 },

@@ -117,9 +117,9 @@ fn tell<E: Error + 'static>(result: &Result<Next, E>, attempt: u32, took: Durati
         Ok(next) => tracing::debug!(ms, ?next, "reconciled"),
         // Somebody was faster: that happens to everybody, and the next look tells. To whom it goes on happening, it is none.
         Err(error) if is_race(error) && attempt <= LOST_RACES => {
-            tracing::debug!(ms, error = chain(error), "not reconciled");
+            tracing::debug!(ms, error = chain(error), "cannot reconcile");
         }
-        Err(error) => tracing::warn!(ms, error = chain(error), "not reconciled"),
+        Err(error) => tracing::warn!(ms, error = chain(error), "cannot reconcile"),
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
                 "reconcile{{controller=\"pods\" namespace=\"n\" name=\"a\" uid=\"\" attempt={attempt} uid=\"u\" owner=\"owner\"}}"
             )
         };
-        assert!(lines[0].contains(&span(1)) && lines[0].contains("not reconciled"), "{lines:?}");
+        assert!(lines[0].contains(&span(1)) && lines[0].contains("cannot reconcile"), "{lines:?}");
         assert!(lines[1].contains(&span(2)) && lines[1].contains("acted"), "{lines:?}");
         assert_eq!(lines.len(), 2, "{lines:?}");
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::core::Status;
 use kube::{Api, Resource};
@@ -116,6 +116,18 @@ pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
+/// A merge patch that only the object takes that was seen, and only as it was seen: another of its name refuses it, and so does
+/// the same object once somebody has changed it.
+#[must_use]
+pub fn guarded(seen: &ObjectMeta, mut patch: Value) -> Value {
+    if !patch["metadata"].is_object() {
+        patch["metadata"] = Value::Object(Map::new());
+    }
+    patch["metadata"]["uid"] = seen.uid.clone().into();
+    patch["metadata"]["resourceVersion"] = seen.resource_version.clone().into();
+    patch
+}
+
 /// The API keeps whole seconds; what is planned should equal what is read back.
 #[must_use]
 pub fn whole_second(now: Timestamp) -> Time {
@@ -149,6 +161,11 @@ impl<K: Ord> OwnWrites<K> {
         let written = self.versions.get(key);
         let seen = version.and_then(|version| version.parse::<u64>().ok());
         written.zip(seen).is_some_and(|(written, seen)| seen < *written)
+    }
+
+    /// The last version of each.
+    pub fn all(&self) -> impl Iterator<Item = (&K, u64)> {
+        self.versions.iter().map(|(key, version)| (key, *version))
     }
 
     /// The object is gone; the next of its name is another.

@@ -201,7 +201,7 @@ async fn a_gate_and_a_flag_switch_controllers_on() {
     let (server, diary) = (server().await, Diary::default());
     let mut program = program(&server, "a", &diary);
     program.gates = Gates::parse(["New=true"], &[Gate { name: "New", on: false }]).unwrap();
-    program.selection = Selection::parse(["*", "off-controller", "-one"], TABLE).unwrap();
+    program.selection = Selection::parse(["*", "off-controller", "-one"], TABLE, &[]).unwrap();
     let (_stop, _running) = start(program);
     sleep(Duration::from_secs(10)).await;
     assert_eq!(diary.take(), ["a starts token", "a starts new", "a starts off", "a starts two"]);
@@ -267,7 +267,7 @@ async fn what_moves_runs_under_the_second_lease_and_only_after_the_first() {
     let mut other = program(&server, "old", &diary);
     other.leading = leading("old", None);
     other.leading.as_mut().unwrap().lease = "moving".to_owned();
-    other.selection = Selection::parse(["two"], TABLE).unwrap();
+    other.selection = Selection::parse(["two"], TABLE, &[]).unwrap();
     let (other_stop, other_running) = start(other);
     sleep(Duration::from_secs(10)).await;
     let (_stop, _running) = start(first);

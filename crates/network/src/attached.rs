@@ -62,7 +62,7 @@ pub struct Sockets {
 
 /// The sockets do not fit the interfaces.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{got} sockets came for interfaces that need {needed}")]
+#[error("got {got} sockets for interfaces that need {needed}")]
 pub struct SocketsError {
     needed: usize,
     got: usize,

@@ -1,7 +1,7 @@
 //! Pods' networks on a machine, by the standard CNI plugins.
 //!
-//! Owns: one bridge with the gateways' addresses, one nftables table per family and one for the bridge, and the folder of its records.
-//! Addresses are chosen here and asked of `host-local`, so that whoever comes back gets the address it had. A namespace's
+//! Owns: one bridge with the gateways' addresses, one nftables table per family and one for the bridge, and the directory
+//! of its records. Addresses are chosen here and asked of `host-local`, so that whoever comes back gets the address it had. A namespace's
 //! loopback is its maker's: it is up before a pod comes here.
 //!
 //! # Guarantees
@@ -10,6 +10,7 @@
 //! - Pods reach of the machine what they are allowed to, and through it no metadata of a cloud; see [`Cni::let_reach`].
 //! - Pods are added at the same time and removed one by one, while none is added: whatever is in the bridge and in no record
 //!   then belongs to nobody.
+//! - Several processes may share a network, one for each node: see [`sharing`].
 
 mod addresses;
 mod error;
@@ -19,6 +20,7 @@ mod leftovers;
 mod plugins;
 mod reach;
 mod records;
+mod sharing;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -59,10 +61,13 @@ pub struct Network {
 pub struct Settings {
     /// What it is like.
     pub network: Network,
-    /// Folders with plugins, the first to be looked into first.
+    /// Directories with plugins, the first to be looked into first.
     pub plugins: Vec<PathBuf>,
-    /// The folder for records; nobody else uses it.
+    /// The directory for records. Nobody else uses it, except the processes of other nodes that name themselves below.
     pub state: PathBuf,
+    /// The node whose pods this process adds, where several processes share the network; empty for a process that adds none.
+    /// Without it, this process has the network to itself.
+    pub node: Option<String>,
 }
 
 /// A pod to be attached.
@@ -135,7 +140,7 @@ impl Cni {
     pub fn on_record(state: PathBuf, plugins: Vec<PathBuf>) -> Result<Option<Self>, CniError> {
         let former = Records::read_former(&state).map_err(records_error("read"))?;
         let Some(network) = former.and_then(|former| former.network) else { return Ok(None) };
-        Self::new(Settings { network, plugins, state }).map(Some)
+        Self::new(Settings { network, plugins, state, node: None }).map(Some)
     }
 
     /// The bridge's addresses, which are the pods' gateways.
@@ -149,7 +154,7 @@ impl Cni {
     /// # Errors
     /// When the kernel refuses something, or pods are still in that other network.
     pub async fn prepare(&self) -> Result<(), CniError> {
-        let mut records = self.records.lock().await;
+        let mut records = self.records().await?;
         let former = Self::on_record(self.settings.state.clone(), self.settings.plugins.clone())?;
         if let Some(former) = former.filter(|former| former.settings.network != self.settings.network) {
             former.remove_unused().await?;
@@ -169,7 +174,7 @@ impl Cni {
         }
         let namespace =
             Namespace::at(&pod.netns).map_err(|source| CniError::Namespace { path: pod.netns.clone(), source })?;
-        let known = self.records.lock().await.pods.get(&pod.id).cloned();
+        let known = self.records().await?.pods.get(&pod.id).cloned();
         if let Some(known) = known {
             if known.namespace == namespace && self.is_attached(&known).await? {
                 return Ok(known.addresses);
@@ -177,7 +182,7 @@ impl Cni {
             // Cut off, or of a namespace that is no more.
             self.remove(&pod.id).await?;
         }
-        let adding = self.plugins.read().await;
+        let adding = self.adding().await?;
         let record = self.reserve(pod, namespace).await?;
         let attached = match self.attach(&record).await {
             Ok(progress) => self.complete(Record { progress, ..record }).await,
@@ -188,7 +193,7 @@ impl Cni {
             Err(error) => {
                 drop(adding);
                 if let Err(second) = self.remove(&pod.id).await {
-                    tracing::warn!(id = pod.id, error = %second, "a pod's network could not be removed");
+                    tracing::warn!(id = pod.id, error = %second, "cannot remove a pod's network");
                 }
                 Err(error)
             }
@@ -197,7 +202,7 @@ impl Cni {
 
     /// Chooses a pod's addresses, and writes down that it is being added.
     async fn reserve(&self, pod: &Attachment, namespace: Namespace) -> Result<Record, CniError> {
-        let mut records = self.records.lock().await;
+        let mut records = self.records().await?;
         if !records.is_made {
             self.make_host(&mut records).await?;
         }
@@ -210,6 +215,7 @@ impl Cni {
             pod: format!("{}/{}", pod.namespace, pod.name),
             addresses,
             host_ports: pod.host_ports.clone(),
+            node: self.settings.node.clone(),
             progress: Progress::Adding,
         };
         records.put(record.clone()).map_err(records_error("write"))?;
@@ -222,22 +228,24 @@ impl Cni {
     /// # Errors
     /// When something could not be removed; the record stays until it is.
     pub async fn remove(&self, id: &str) -> Result<(), CniError> {
-        let _alone = self.plugins.write().await;
-        let mut records = self.records.lock().await;
+        let _alone = self.alone().await?;
+        let mut records = self.records().await?;
         match records.pods.get(id).cloned() {
             Some(record) => self.detach(&mut records, &record).await,
             None => Ok(()),
         }
     }
 
-    /// Removes everything of ids that do not live any more, and what nobody owns.
+    /// Removes everything of this node's ids that do not live any more, and what nobody owns.
     ///
     /// # Errors
     /// As [`Cni::remove`], of the first that failed.
     pub async fn retain(&self, living: &BTreeSet<String>) -> Result<(), CniError> {
-        let _alone = self.plugins.write().await;
-        let mut records = self.records.lock().await;
-        self.keep_only(&mut records, living).await
+        let _alone = self.alone().await?;
+        let mut records = self.records().await?;
+        let is_ours = |record: &Record| record.node == self.settings.node;
+        let gone = |record: &Record| is_ours(record) && !living.contains(&record.id);
+        self.remove_those(&mut records, gone).await
     }
 
     /// Removes all: pods' links, bridge, masquerading, records; and sets the machine back as it was. Only which addresses
@@ -246,15 +254,15 @@ impl Cni {
     /// # Errors
     /// When something could not be removed; it may be called again.
     pub async fn remove_all(&self) -> Result<(), CniError> {
-        let _alone = self.plugins.write().await;
-        let mut records = self.records.lock().await;
+        let _alone = self.alone().await?;
+        let mut records = self.records().await?;
         self.remove_with(&mut records).await
     }
 
     /// Removes all, unless pods are in it.
     async fn remove_unused(&self) -> Result<(), CniError> {
-        let _alone = self.plugins.write().await;
-        let mut records = self.records.lock().await;
+        let _alone = self.alone().await?;
+        let mut records = self.records().await?;
         let living = records.pods.values().filter(|record| record.living_netns().is_some()).count();
         if living > 0 {
             return Err(CniError::InUse { bridge: self.settings.network.bridge.clone(), pods: living });
@@ -263,7 +271,7 @@ impl Cni {
     }
 
     async fn remove_with(&self, records: &mut Records) -> Result<(), CniError> {
-        self.keep_only(records, &BTreeSet::new()).await?;
+        self.remove_those(records, |_| true).await?;
         records.is_made = false;
         host::unmake(&self.settings.network).await?;
         if let Some(former) = &records.former {
@@ -272,8 +280,8 @@ impl Cni {
         records.forget().map_err(records_error("remove"))
     }
 
-    async fn keep_only(&self, records: &mut Records, living: &BTreeSet<String>) -> Result<(), CniError> {
-        let gone: Vec<Record> = records.pods.values().filter(|record| !living.contains(&record.id)).cloned().collect();
+    async fn remove_those(&self, records: &mut Records, gone: impl Fn(&Record) -> bool) -> Result<(), CniError> {
+        let gone: Vec<Record> = records.pods.values().filter(|record| gone(record)).cloned().collect();
         for record in gone {
             self.detach(records, &record).await?;
         }
@@ -348,17 +356,6 @@ impl Cni {
         leftovers::remove_addresses(&folder, &used).map_err(records_error("remove"))
     }
 
-    /// Before the first port is mapped: which tables are not of this doing.
-    async fn remember_tables(&self) -> Result<(), CniError> {
-        let mut records = self.records.lock().await;
-        let former = records.former.clone().unwrap_or_default();
-        if former.nat_tables.is_none() {
-            let former = Former { nat_tables: Some(leftovers::nat_tables().await?), ..former };
-            records.set_former(former).map_err(records_error("write"))?;
-        }
-        Ok(())
-    }
-
     async fn run(
         &self,
         name: &'static str,
@@ -381,7 +378,7 @@ fn pools(network: &Network) -> Result<Vec<Pool>, CniError> {
     Ok(pools)
 }
 
-/// As the specification has it for containers; and nothing that leads out of a folder.
+/// As the specification has it for containers; and nothing that leads out of a directory.
 fn check_id(id: &str) -> Result<(), CniError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     let is_good =

@@ -1,4 +1,4 @@
-//! Small files that are whole or not there.
+//! Small files that are written completely or not at all.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes a folder that is for this program alone.
+/// Makes a directory that is for this program alone.
 pub(crate) fn create_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -1,6 +1,6 @@
 //! What a guest is told of its network: DHCPv4, DHCPv6 and router advertisements on its bridge.
 //!
-//! Watches: the sockets that [`crate::phase1`] opened. Emits: answers to the guest. There is one guest and one address
+//! Watches: the sockets that [`crate::guest_network`] opened. Emits: answers to the guest. There is one guest and one address
 //! of each family, for ever, so there are no leases to keep and nothing to remember.
 
 mod advertisement;
@@ -143,7 +143,7 @@ async fn answer(socket: &UdpSocket, answer: impl Fn(&[u8], SocketAddr) -> Option
             Err(error) => Err(error),
         };
         if let Err(error) = answered {
-            tracing::debug!(%error, "a request of the guest was not answered");
+            tracing::debug!(%error, "cannot answer a request of the guest");
             tokio::time::sleep(PAUSE).await;
         }
     }
@@ -164,7 +164,7 @@ async fn advertise(socket: &AsyncFd<OwnedFd>, advertisement: &[u8]) -> Infallibl
             Err(error) => Err(error),
         };
         if let Err(error) = sent {
-            tracing::debug!(%error, "a router advertisement was not sent");
+            tracing::debug!(%error, "cannot send a router advertisement");
             tokio::time::sleep(PAUSE).await;
         }
     }

@@ -1,12 +1,11 @@
-//! From virt-handler to a launcher: what was attached, with its sockets.
+//! Hands the guest's network over from virt-handler to a launcher, with its sockets.
 //!
 //! The launcher listens, virt-handler connects, sends one message and waits until it is acknowledged. It may do so
-//! again, after a restart for one; the launcher acknowledges and keeps what it has.
+//! again, after a restart or for one more interface; the launcher keeps what it has and takes what is new.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, chmodat, open};
@@ -17,7 +16,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use crate::attached::{Attached, AttachedInterface, SocketsError};
+use crate::attached::{Attached, AttachedInterface, Sockets, SocketsError};
 use crate::{kernel, wire};
 
 /// How long one side waits for the other. The launcher only listens and does nothing else on this socket.
@@ -30,18 +29,11 @@ const ACKNOWLEDGED: &[u8] = b"ok";
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
     /// The socket's path is of no use.
-    #[error("{} is not a path of a socket", .0.display())]
+    #[error("{} is not a valid socket path", .0.display())]
     Path(PathBuf),
     /// The socket could not be made or reached.
     #[error("cannot {action} {}", path.display())]
-    Socket {
-        /// What was tried.
-        action: &'static str,
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Socket { action: &'static str, path: PathBuf, source: io::Error },
     /// The connection broke.
     #[error("the connection broke")]
     Broken(#[source] io::Error),
@@ -49,7 +41,7 @@ pub enum HandoverError {
     #[error("the launcher did not acknowledge")]
     NotAcknowledged,
     /// The message is of another kind.
-    #[error("the message cannot be read")]
+    #[error("the message is invalid")]
     Message(#[source] serde_json::Error),
     /// The message and its sockets do not fit.
     #[error(transparent)]
@@ -61,7 +53,6 @@ pub enum HandoverError {
 pub struct Listener {
     socket: AsyncFd<OwnedFd>,
     path: PathBuf,
-    has_received: AtomicBool,
 }
 
 impl Drop for Listener {
@@ -82,7 +73,7 @@ struct Message {
 /// When the socket cannot be made.
 pub fn listen(path: &Path) -> Result<Listener, HandoverError> {
     let failed = |source| HandoverError::Socket { action: "listen at", path: path.to_owned(), source };
-    let place = Place::of(path)?;
+    let place = SocketPath::of(path)?;
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
@@ -94,11 +85,10 @@ pub fn listen(path: &Path) -> Result<Listener, HandoverError> {
         start_listening(&socket, 4)?;
         kernel::watched(socket)
     };
-    Ok(Listener { socket: make().map_err(failed)?, path: path.to_owned(), has_received: AtomicBool::new(false) })
+    Ok(Listener { socket: make().map_err(failed)?, path: path.to_owned() })
 }
 
-/// Waits until something was handed over. Called again, it acknowledges what is sent again and goes on waiting, so a
-/// launcher calls it once for the value, and then once more for as long as it lives.
+/// Waits until something is handed over. What is sent again is received again: see [`Taken`] for what is new in it.
 ///
 /// # Errors
 /// When the socket itself is broken; who sends garbage is not answered, and the next one is waited for.
@@ -108,15 +98,46 @@ pub async fn receive(listener: &Listener) -> Result<Attached, HandoverError> {
         match tokio::time::timeout(TIMEOUT, take(&connection)).await {
             Ok(Ok(attached)) => {
                 if let Err(error) = wire::send_async(&connection, ACKNOWLEDGED, &[]).await {
-                    tracing::debug!(%error, "who handed the network over is gone");
+                    tracing::debug!(%error, "the process that handed over the network has ended");
                 }
-                if !listener.has_received.swap(true, Ordering::Relaxed) {
-                    return Ok(attached);
-                }
+                return Ok(attached);
             }
-            Ok(Err(error)) => tracing::warn!(%error, "a handover of the network could not be read"),
-            Err(_) => tracing::warn!("a handover of the network did not come"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot read a handover of the network"),
+            Err(_) => tracing::warn!("a connection for a network handover sent nothing"),
         }
+    }
+}
+
+/// What a launcher has taken so far, interface by interface.
+#[derive(Debug, Default)]
+pub struct Taken {
+    interfaces: Vec<AttachedInterface>,
+    /// Sockets of interfaces that nobody serves yet.
+    waiting: Vec<(String, Sockets)>,
+}
+
+impl Taken {
+    /// Takes what is new. What is here already stays: its guest may be using it.
+    pub fn add(&mut self, Attached { interfaces, sockets }: Attached) {
+        for (interface, sockets) in interfaces.into_iter().zip(sockets) {
+            if self.interfaces.iter().all(|known| known.name != interface.name) {
+                self.waiting.push((interface.name.clone(), sockets));
+                self.interfaces.push(interface);
+            }
+        }
+    }
+
+    /// Everything that was taken.
+    #[must_use]
+    pub fn interfaces(&self) -> &[AttachedInterface] {
+        &self.interfaces
+    }
+
+    /// Interfaces that are to be served from now on, each with its sockets; each once.
+    pub fn unserved(&mut self) -> Vec<(AttachedInterface, Sockets)> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let known = |name: &str| self.interfaces.iter().find(|interface| interface.name == name).cloned();
+        waiting.into_iter().filter_map(|(name, sockets)| known(&name).map(|interface| (interface, sockets))).collect()
     }
 }
 
@@ -133,7 +154,7 @@ pub async fn send(path: &Path, attached: &Attached) -> Result<(), HandoverError>
 
 async fn deliver(path: &Path, attached: &Attached) -> Result<(), HandoverError> {
     let failed = |source| HandoverError::Socket { action: "connect to", path: path.to_owned(), source };
-    let place = Place::of(path)?;
+    let place = SocketPath::of(path)?;
     let reach = || -> io::Result<AsyncFd<OwnedFd>> {
         let socket = seqpacket()?;
         connect(&socket, &place.address()?)?;
@@ -172,13 +193,13 @@ fn seqpacket() -> io::Result<OwnedFd> {
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
 }
 
-/// A path of any length: its folder, open, and the name in it.
-struct Place {
+/// A path of any length: its directory, open, and the name in it.
+struct SocketPath {
     folder: OwnedFd,
     name: String,
 }
 
-impl Place {
+impl SocketPath {
     fn of(path: &Path) -> Result<Self, HandoverError> {
         let name = path.file_name().and_then(|name| name.to_str());
         let (Some(name), Some(folder)) = (name, path.parent()) else {
@@ -187,14 +208,14 @@ impl Place {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
         let opened = open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         let failed = |error: rustix::io::Errno| HandoverError::Socket {
-            action: "open the folder of",
+            action: "open the directory of",
             path: path.to_owned(),
             source: error.into(),
         };
         Ok(Self { folder: opened.map_err(failed)?, name: name.to_owned() })
     }
 
-    /// The kernel takes 108 bytes; this is short whatever the folder's path is.
+    /// The kernel takes 108 bytes; this is short whatever the directory's path is.
     fn address(&self) -> io::Result<SocketAddrUnix> {
         use std::os::fd::AsRawFd;
         Ok(SocketAddrUnix::new(format!("/proc/self/fd/{}/{}", self.folder.as_fd().as_raw_fd(), self.name))?)
@@ -205,7 +226,6 @@ impl Place {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use crate::attached::Sockets;
     use crate::mac::Mac;
 
     use super::*;
@@ -258,17 +278,29 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_second_handover_is_acknowledged_and_ignored() {
+    async fn a_second_handover_adds_what_is_new_and_touches_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("network-sock");
         let listener = listen(&path).unwrap();
-        let sent = attached(false);
-        let (first, _) = tokio::join!(receive(&listener), send(&path, &sent));
-        first.unwrap();
-        let again = async {
-            tokio::select! { biased; _ = receive(&listener) => false, sent = send(&path, &sent) => sent.is_ok() }
+        let mut taken = Taken::default();
+        let first = attached(false);
+        let mut second = attached(false);
+        let mut more = attached(false);
+        more.interfaces[0].name = "more".to_owned();
+        second.interfaces.append(&mut more.interfaces);
+        second.sockets.append(&mut more.sockets);
+        let names = |served: &[(AttachedInterface, Sockets)]| -> Vec<(String, u16)> {
+            served.iter().map(|(interface, sockets)| (interface.name.clone(), port(&sockets.dhcp4))).collect()
         };
-        assert!(again.await, "acknowledged, and not received");
+        let of =
+            |sent: &Attached, index: usize| (sent.interfaces[index].name.clone(), port(&sent.sockets[index].dhcp4));
+        for (sent, new) in [(&first, vec![of(&first, 0)]), (&first, vec![]), (&second, vec![of(&second, 1)])] {
+            let (received, acknowledged) = tokio::join!(receive(&listener), send(&path, sent));
+            acknowledged.unwrap();
+            taken.add(received.unwrap());
+            assert_eq!(names(&taken.unserved()), new);
+        }
+        assert_eq!(taken.interfaces(), second.interfaces);
     }
 
     #[tokio::test]
@@ -278,7 +310,7 @@ mod tests {
         let listener = listen(&path).unwrap();
         let garbage = async {
             let socket = seqpacket().unwrap();
-            connect(&socket, &Place::of(&path).unwrap().address().unwrap()).unwrap();
+            connect(&socket, &SocketPath::of(&path).unwrap().address().unwrap()).unwrap();
             rustix::net::send(&socket, b"{", rustix::net::SendFlags::empty()).unwrap();
             drop(socket);
             // Interfaces without their sockets.

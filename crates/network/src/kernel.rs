@@ -1,4 +1,4 @@
-//! Calls to the kernel that no safe crate has.
+//! Kernel calls that no safe crate offers.
 
 use std::fs::OpenOptions;
 use std::io;

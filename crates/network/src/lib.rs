@@ -3,13 +3,13 @@
 //! ```text
 //!  machine                 pod's namespace                                          guest
 //!  bridge ── veth ──────── eth0 ── nftables (DNAT, masquerade) ── k6t-eth0 ── tap0 ── NIC
-//!    cni                          phase1                              │
+//!    cni                          guest_network                              │
 //!                                                   guest: DHCPv4, DHCPv6, router advertisements
 //!
-//!  virt-handler: phase1::set_up ── handover::send ──> virt-launcher: handover::receive ── guest::serve
+//!  virt-handler: guest_network::set_up ── handover::send ──> virt-launcher: handover::receive ── guest::serve
 //! ```
 //!
-//! - Owns: the bridge and the tables of [`cni`] on the machine; a bridge, a tap and a table per pod ([`phase1`]).
+//! - Owns: the bridge and the tables of [`cni`] on the machine; a bridge, a tap and a table per pod ([`guest_network`]).
 //! - Emits: what was attached, with sockets that the launcher could not open itself, as it has no capability.
 //!
 //! # Guarantees
@@ -24,6 +24,7 @@ pub mod attached;
 pub mod cni;
 mod files;
 pub mod guest;
+pub mod guest_network;
 pub mod handover;
 pub mod host;
 mod kernel;
@@ -31,7 +32,6 @@ mod links;
 pub mod mac;
 mod namespace;
 mod nft;
-pub mod phase1;
 pub mod resolv;
 mod sysctl;
 mod wire;

@@ -23,13 +23,12 @@ pub enum LinkError {
     Failed {
         /// What was asked for.
         action: &'static str,
-        /// Of which link.
         name: String,
         /// Its answer.
         source: Box<rtnetlink::Error>,
     },
     /// Something of that name is there, and it is something else.
-    #[error("there is a link {name} already, and it is not a {expected}")]
+    #[error("the link {name} already exists and is not a {expected}")]
     OtherKind {
         /// The link.
         name: String,

@@ -12,7 +12,7 @@ pub struct Mac([u8; 6]);
 
 /// Text that is not an Ethernet address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an Ethernet address of six bytes in hexadecimal")]
+#[error("{0:?} is not a valid Ethernet address; use six bytes in hexadecimal")]
 pub struct MacError(String);
 
 impl Mac {

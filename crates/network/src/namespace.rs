@@ -1,4 +1,4 @@
-//! Which namespace a path or a descriptor leads to.
+//! Identifies the namespace behind a path or a descriptor.
 
 use std::io;
 use std::os::fd::BorrowedFd;

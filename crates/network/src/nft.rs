@@ -12,7 +12,7 @@ use nftables::types::{NfChainPolicy, NfChainType, NfFamily, NfHook};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use crate::phase1::Protocol;
+use crate::guest_network::Protocol;
 
 /// A transaction takes milliseconds; a busy machine may need seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);

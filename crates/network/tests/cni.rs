@@ -7,6 +7,8 @@ mod datagrams;
 mod guard;
 #[path = "cni/reach.rs"]
 mod reach;
+#[path = "cni/sharing.rs"]
+mod sharing;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener};
@@ -40,18 +42,19 @@ fn main() -> std::process::ExitCode {
             reach::a_machine_without_ipv6_for_pods_has_no_way_around,
             guard::a_pod_sends_in_its_own_name_alone,
             guard::a_pod_does_not_tell_others_where_addresses_are_that_it_was_not_given,
+            sharing::agents_share_a_network_and_leave_each_other_alone,
         ])
 }
 
 const BRIDGE: &str = "pods0";
 
-/// A machine: a namespace, and a folder for the records.
-struct Machine {
+/// A machine: a namespace, and a directory for the records.
+struct TestHost {
     namespace: Namespace,
     folder: tempfile::TempDir,
 }
 
-impl Machine {
+impl TestHost {
     fn new() -> Self {
         Self { namespace: Namespace::new(), folder: tempfile::tempdir().unwrap() }
     }
@@ -66,6 +69,7 @@ impl Machine {
             },
             plugins: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             state: self.folder.path().join("cni"),
+            node: None,
         }
     }
 
@@ -81,7 +85,7 @@ impl Machine {
         })
     }
 
-    /// Links, rules and settings, and the files below the folder.
+    /// Links, rules and settings, and the files below the directory.
     fn look(&self) -> (String, Vec<PathBuf>) {
         let script = "ip -brief link | cut -d' ' -f1; nft list ruleset 2>/dev/null; \
                       cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/*/accept_ra \
@@ -110,7 +114,7 @@ fn reaches(from: &Namespace, to: &Namespace, at: IpAddr) -> bool {
 }
 
 fn pods_reach_each_other_and_leave_nothing_behind() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let (one, other) = (Namespace::new(), Namespace::new());
     let before = machine.look();
     let (cni, gateways) = machine.on(async || {
@@ -149,7 +153,7 @@ fn pods_reach_each_other_and_leave_nothing_behind() {
 }
 
 fn an_identity_keeps_its_address_and_others_get_another() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let (one, other, third) = (Namespace::new(), Namespace::new(), Namespace::new());
     let vm = |id: &str, namespace: &Namespace| Attachment { identity: Some("vm".to_owned()), ..pod(id, namespace) };
     machine.on(async || {
@@ -165,7 +169,7 @@ fn an_identity_keeps_its_address_and_others_get_another() {
 }
 
 fn a_network_goes_as_it_was_made_and_identities_come_back_to_their_addresses() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let (one, other) = (Namespace::new(), Namespace::new());
     let vm = |id: &str, namespace: &Namespace| Attachment { identity: Some("vm".to_owned()), ..pod(id, namespace) };
     let on_record = || Cni::on_record(machine.settings().state, machine.settings().plugins).unwrap();
@@ -183,7 +187,7 @@ fn a_network_goes_as_it_was_made_and_identities_come_back_to_their_addresses() {
 }
 
 fn another_network_takes_the_place_of_one_that_has_no_pods() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let one = Namespace::new();
     let mut other = machine.settings();
     other.network =
@@ -191,10 +195,7 @@ fn another_network_takes_the_place_of_one_that_has_no_pods() {
     let before = machine.look().0;
     machine.on(async || machine.cni().add(&pod("one", &one)).await.unwrap());
     let error = machine.on(async || Cni::new(other.clone()).unwrap().prepare().await).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "pods still run in the network of pods0, 1 of them; stop them before another takes its place"
-    );
+    assert_eq!(error.to_string(), "the network of pods0 still has running pods (1); stop them before you replace it");
     drop(one);
     machine.on(async || Cni::new(other.clone()).unwrap().prepare().await.unwrap());
     let links = machine.namespace.ip("-brief link");
@@ -205,7 +206,7 @@ fn another_network_takes_the_place_of_one_that_has_no_pods() {
 
 fn pods_are_added_at_the_same_time_and_nobody_removes_what_is_being_added() {
     use std::os::unix::fs::PermissionsExt as _;
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let folder = machine.folder.path().join("plugins");
     std::fs::create_dir(&folder).unwrap();
     std::os::unix::fs::symlink("/usr/lib/cni/host-local", folder.join("host-local")).unwrap();
@@ -250,7 +251,7 @@ fn pods_are_added_at_the_same_time_and_nobody_removes_what_is_being_added() {
 }
 
 fn addresses_of_another_link_are_not_given_to_pods() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let prepare = || machine.on(async || machine.cni().prepare().await);
     machine.namespace.ip("link add other0 type bridge");
     // A part of a larger network may be the pods'.
@@ -261,7 +262,7 @@ fn addresses_of_another_link_are_not_given_to_pods() {
         machine.namespace.ip(&format!("addr add {address} dev other0"));
         let before = machine.look().0;
         let error = prepare().unwrap_err().to_string();
-        assert!(error.ends_with(&format!("is in use: other0 has {address}; choose another for pods")), "{error}");
+        assert!(error.ends_with(&format!("is in use: other0 has {address}; choose another network")), "{error}");
         machine.on(async || machine.cni().remove_all().await.unwrap());
         assert_eq!(machine.look().0, before);
         machine.namespace.ip(&format!("addr del {address} dev other0"));
@@ -269,7 +270,7 @@ fn addresses_of_another_link_are_not_given_to_pods() {
 }
 
 fn a_pod_whose_namespace_is_gone_is_removed() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     machine.on(async || machine.cni().prepare().await.unwrap());
     let before = machine.look();
     let one = Namespace::new();
@@ -291,7 +292,7 @@ fn a_pod_whose_namespace_is_gone_is_removed() {
 }
 
 fn a_link_that_is_gone_is_made_again() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let one = Namespace::new();
     machine.on(async || {
         machine.cni().add(&pod("one", &one)).await.unwrap();
@@ -302,12 +303,12 @@ fn a_link_that_is_gone_is_made_again() {
 }
 
 fn an_addition_that_was_cut_off_is_cleaned_up_or_done_again() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let (one, other) = (Namespace::new(), Namespace::new());
     machine.on(async || machine.cni().prepare().await.unwrap());
     let before = machine.look().0;
     let record = machine.settings().state.join("pods/one.json");
-    let cut_off = |machine: &Machine| {
+    let cut_off = |machine: &TestHost| {
         machine.on(async || machine.cni().add(&pod("one", &one)).await.unwrap());
         // As if the process had ended before it heard from the plugin.
         let text = std::fs::read_to_string(&record).unwrap();
@@ -334,7 +335,7 @@ fn an_addition_that_was_cut_off_is_cleaned_up_or_done_again() {
 }
 
 fn a_port_of_the_machine_leads_to_a_pod_and_is_gone_with_it() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let (world, one) = (Namespace::new(), Namespace::new());
     machine.namespace.connect("uplink", &world, "nic");
     machine.namespace.ip("addr add 198.51.100.1/24 dev uplink");
@@ -351,7 +352,7 @@ fn a_port_of_the_machine_leads_to_a_pod_and_is_gone_with_it() {
 }
 
 fn of_an_addition_that_failed_nothing_is_left() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let one = Namespace::new();
     machine.on(async || machine.cni().prepare().await.unwrap());
     let before = machine.look().0;
@@ -369,7 +370,7 @@ fn of_an_addition_that_failed_nothing_is_left() {
         let port = HostPort { host_ip: None, host_port: 1, container_port: 1, protocol: "UDP".to_owned() };
         let two = Namespace::new();
         let error = few.add(&Attachment { host_ports: vec![port], ..pod("two", &two) }).await.unwrap_err();
-        assert!(error.to_string().starts_with("there is no CNI plugin portmap"), "{error}");
+        assert!(error.to_string().starts_with("CNI plugin portmap was not found"), "{error}");
     });
     assert_eq!(machine.look().0, before);
     let records = std::fs::read_dir(machine.settings().state.join("pods")).unwrap();
@@ -377,17 +378,17 @@ fn of_an_addition_that_failed_nothing_is_left() {
 }
 
 fn what_cannot_work_is_refused_by_name() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let error = |settings| Cni::new(settings).unwrap_err().to_string();
     let missing = Settings { plugins: vec![machine.folder.path().to_owned()], ..machine.settings() };
-    assert!(error(missing).starts_with("there is no CNI plugin bridge in "));
+    assert!(error(missing).starts_with("CNI plugin bridge was not found in "));
     let other = |change: fn(&mut Network)| {
         let mut settings = machine.settings();
         change(&mut settings.network);
         settings
     };
     let narrow = other(|network| network.subnet4 = ([10, 0, 0, 0].into(), 31));
-    assert_eq!(error(narrow), "the network 10.0.0.0/31 has no room for pods, or is no network");
+    assert_eq!(error(narrow), "10.0.0.0/31 is not a valid network, or is too small for pods");
     assert!(error(other(|network| network.bridge = "much-too-long-a-name".to_owned())).contains("bridge"));
     let wrong = Attachment { id: "../one".to_owned(), ..pod("one", &machine.namespace) };
     assert!(matches!(machine.on(async || machine.cni().add(&wrong).await), Err(CniError::Id(_))));

@@ -1,7 +1,7 @@
 //! The agent of a real node: what a kubelet does for pods.
 //!
 //! Watches: pods that are bound to its node, the Node. Owns: the Node and its lease, the status of its pods, everything below the
-//! kubelet's root folder, sandboxes, their network. Emits: events as a kubelet, one status write per real change of a pod.
+//! kubelet's root directory, sandboxes, their network. Emits: events as a kubelet, one status write per real change of a pod.
 //!
 //! ```text
 //! pods of this node ─┐
@@ -37,6 +37,7 @@ mod volumes;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -54,7 +55,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::sleep;
 
 use crate::runtime::spec::{ContainerState, PodState};
-use decide::Place;
+use decide::NodeFacts;
 use devices::Devices;
 use machine::Users;
 use parts::{Failure, Identities, ImageStore, PodNetwork, PodRuntime};
@@ -74,7 +75,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Settings {
     /// The node's name.
     pub node: String,
-    /// The kubelet's root folder.
+    /// The kubelet's root directory.
     pub root: PathBuf,
     /// Where the logs of containers go: `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log`.
     pub logs: PathBuf,
@@ -92,8 +93,10 @@ pub struct Settings {
     pub machine: MachineImage,
     /// The machine's resolver.
     pub resolv_conf: PathBuf,
-    /// Bytes of memory that pods do not get.
+    /// Bytes of the machine's memory that pods do not get.
     pub reserved_memory: u64,
+    /// Nodes that share this machine: each offers its equal share.
+    pub nodes: NonZeroU32,
     /// The node's addresses.
     pub addresses: Vec<IpAddr>,
     /// Where pods reach the API server; without it they are not told.
@@ -103,17 +106,17 @@ pub struct Settings {
 }
 
 /// Makes volumes that are mounted while a pod runs seen by it, whatever the machine's own mounts are like. What it mounts is
-/// at `pods` below the kubelet's root folder; whoever stops everything unmounts it.
+/// at `pods` below the kubelet's root directory; whoever stops everything unmounts it.
 ///
 /// # Errors
-/// When the folder cannot be made or mounted.
+/// When the directory cannot be made or mounted.
 pub fn share_pods(root: &std::path::Path) -> Result<(), Failure> {
     let folder = root.join("pods");
     let made = volumes::mounting::folder(&folder, 0o755).and_then(|()| volumes::mounting::share(&folder));
     made.map_err(|error| Failure::of(&error))
 }
 
-/// Unmounts what an agent and its pods have mounted below a folder, the innermost first, when all of them have ended.
+/// Unmounts what an agent and its pods have mounted below a directory, the innermost first, when all of them have ended.
 ///
 /// # Errors
 /// When a mount cannot be undone.
@@ -161,7 +164,7 @@ struct Shared {
     pods: Cache<Pod>,
     nodes: Cache<Node>,
     queue: Queue<Which>,
-    place: Place,
+    place: NodeFacts,
     machine: node::Machine,
     users: Users,
     devices: Devices,
@@ -175,11 +178,11 @@ impl Agent {
     #[must_use]
     pub fn new(context: &Context, settings: Settings) -> Self {
         let records = record::all(&settings.root).unwrap_or_else(|error| {
-            tracing::warn!(%error, "what an earlier agent wrote down is not readable");
+            tracing::warn!(%error, "cannot read the records of an earlier agent");
             Vec::new()
         });
         let taken = records.iter().filter_map(|record| Some((record.uid.clone(), record.user?))).collect();
-        let place = Place {
+        let place = NodeFacts {
             addresses: settings.addresses.clone(),
             runtime: settings.runtime.name(),
             machine: settings.machine.name.clone(),
@@ -192,7 +195,7 @@ impl Agent {
             nodes: context.caches.with_fields(&format!("metadata.name={}", settings.node), &[]),
             queue: context.queue("node-agent"),
             place,
-            machine: node::Machine::read(&settings.root, settings.reserved_memory),
+            machine: node::Machine::read(&settings.root, settings.reserved_memory, settings.nodes),
             users: Users::new(settings.machine.users.clone(), taken),
             devices: Devices::new(&settings.root),
             pulls: Pulls::default(),
@@ -211,7 +214,7 @@ impl Agent {
     pub async fn run(&self) {
         let shared = &self.shared;
         while let Err(error) = adopt::adopt(shared).await {
-            tracing::warn!(%error, "pods of an earlier agent were not adopted");
+            tracing::warn!(%error, "cannot adopt the pods of an earlier agent");
             sleep(PAUSE).await;
         }
         shared.pods.synced().await;

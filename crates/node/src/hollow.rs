@@ -80,7 +80,7 @@ impl HollowNodes {
         for name in self.names.iter() {
             // As a kubelet does: without its node it is of no use, so it tries until it has it.
             while let Err(error) = register::node(&self.client, name, (self.now)()).await {
-                tracing::warn!(node = name, error = chain(&error), "a node was not registered");
+                tracing::warn!(node = name, error = chain(&error), "cannot register a node");
                 sleep(PAUSE).await;
             }
         }
@@ -118,7 +118,7 @@ impl HollowNodes {
                 continue;
             }
             while let Err(error) = register::report(&self.client, &change.key.name, (self.now)()).await {
-                tracing::warn!(node = change.key.name, error = chain(&error), "the status of a node was not written");
+                tracing::warn!(node = change.key.name, error = chain(&error), "cannot write the status of a node");
                 sleep(PAUSE).await;
             }
         }

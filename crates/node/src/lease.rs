@@ -21,7 +21,7 @@ pub(crate) async fn keep(client: &Client, name: &str, now: &Now) {
     let api: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
     loop {
         if let Err(error) = renew(&api, name, now()).await {
-            tracing::warn!(node = name, error = chain(&error), "the lease of a node was not renewed");
+            tracing::warn!(node = name, error = chain(&error), "cannot renew the lease of a node");
         }
         sleep(RENEWAL).await;
     }

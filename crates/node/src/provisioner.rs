@@ -1,7 +1,7 @@
-//! Volumes of this machine: a folder for each claim.
+//! Volumes of this machine: a directory for each claim.
 //!
 //! Watches: PersistentVolumeClaim, PersistentVolume, StorageClass, Pod. Owns: volumes of classes whose provisioner is
-//! [`NAME`], their folders, the binding of claims to them, and the finalizers that protect claims and volumes in use.
+//! [`NAME`], their directories, the binding of claims to them, and the finalizers that protect claims and volumes in use.
 //! Emits: one write to make a volume, two to bind a claim.
 
 mod decide;
@@ -26,6 +26,8 @@ use decide::{Around, CLAIM_PROTECTION, ClaimPlan, VOLUME_PROTECTION, VolumePlan}
 
 /// The provisioner, as storage classes name it.
 pub const NAME: &str = "orlop.dev/local";
+/// The label of nodes on one machine: all of them have the machine's volumes.
+pub const MACHINE: &str = "orlop.dev/machine";
 /// Tells who made a volume.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 /// Marks the class of claims that name none.
@@ -61,11 +63,11 @@ enum ProvisionError {
     Folder { action: &'static str, path: PathBuf, source: std::io::Error },
 }
 
-/// Makes volumes below a folder of one node.
+/// Makes volumes below a directory of one machine.
 #[derive(Clone)]
 pub struct Provisioner {
     client: Client,
-    node: String,
+    machine: String,
     folder: Arc<Path>,
     claims: Cache<PersistentVolumeClaim>,
     volumes: Cache<PersistentVolume>,
@@ -83,12 +85,12 @@ fn claims_of(pod: &Pod) -> Vec<String> {
 }
 
 impl Provisioner {
-    /// Volumes of this node, below this folder.
+    /// Volumes of the nodes with the label [`MACHINE`] of this value, below this directory.
     #[must_use]
-    pub fn new(context: &Context, node: &str, folder: &Path) -> Self {
+    pub fn new(context: &Context, machine: &str, folder: &Path) -> Self {
         Self {
             client: context.client.clone(),
-            node: node.to_owned(),
+            machine: machine.to_owned(),
             folder: folder.into(),
             claims: context.caches.of(&[]),
             volumes: context.caches.of(&[]),
@@ -169,7 +171,7 @@ impl Provisioner {
             ClaimPlan::Refuse(why) => self.recorder.record(&*claim, Kind::Warning, "ProvisioningFailed", why),
             ClaimPlan::Provision => {
                 let path = self.folder.join(volume_name(&claim));
-                make_folder(&path)?;
+                make_directory(&path)?;
                 let volume = self.object(&claim, class.as_deref(), &path);
                 let volume = serde_json::from_value(volume).map_err(kube::Error::SerdeError)?;
                 create(&Api::<PersistentVolume>::all(self.client.clone()), &volume).await?;
@@ -219,10 +221,7 @@ impl Provisioner {
             }
             VolumePlan::Reclaim => {
                 if !self.is_abandoned(&api, &volume).await? {
-                    tracing::warn!(
-                        volume = key.name,
-                        "a volume stays that seemed to be nobody's: its claim is still there"
-                    );
+                    tracing::warn!(volume = key.name, "keeping a volume that looked unused: its claim still exists");
                     return Ok(Next::After(LOOK_AGAIN));
                 }
                 remove_folder(&self.folder.join(&key.name))?;
@@ -280,7 +279,7 @@ impl Provisioner {
                 "claimRef": reference(claim),
                 "local": { "path": path },
                 "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
-                    { "key": "kubernetes.io/hostname", "operator": "In", "values": [self.node] },
+                    { "key": MACHINE, "operator": "In", "values": [self.machine] },
                 ] }] } },
             },
         })
@@ -334,7 +333,7 @@ where
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
 }
 
-fn make_folder(path: &Path) -> Result<(), ProvisionError> {
+fn make_directory(path: &Path) -> Result<(), ProvisionError> {
     let made = std::fs::create_dir_all(path);
     made.map_err(|source| ProvisionError::Folder { action: "create", path: path.to_owned(), source })
 }

@@ -5,7 +5,7 @@
 //!         └─ existing ─> Shims of an earlier agent
 //! ```
 //!
-//! Owns: one folder per pod, as [`record`] describes it, and the pods' cgroups below `/orlop`.
+//! Owns: one directory per pod, as [`record`] describes it, and the pods' cgroups below `/orlop`.
 //!
 //! # Guarantees
 //! - An agent may be killed at any moment. The next one finds all pods, with what happened meanwhile.
@@ -45,8 +45,8 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Where things are.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Places {
-    /// One folder per pod is made below it. Best on a file system that is empty after a start of the machine.
+pub struct RuntimePaths {
+    /// One directory per pod is made below it. Best on a file system that is empty after a start of the machine.
     pub state: PathBuf,
     /// Run as `PROGRAM shim --state FOLDER`.
     pub program: PathBuf,
@@ -59,23 +59,16 @@ pub enum RuntimeError {
     #[error("no OCI runtime can run containers here: {0}")]
     NoRuntime(String),
     /// A UID or a name cannot be part of a path.
-    #[error("{0:?} cannot be the name of a pod or a container")]
+    #[error("{0:?} is not a valid name of a pod or a container")]
     Name(String),
-    /// The pod's folder could not be used.
+    /// The pod's directory could not be used.
     #[error("{action} {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// The shim did not start.
     #[error("the shim did not start: {0}")]
     Start(String),
     /// The shim is gone, or does not answer.
-    #[error("the shim is gone")]
+    #[error("the shim has ended")]
     Gone,
     /// The shim has refused.
     #[error("{0}")]
@@ -91,7 +84,7 @@ pub enum RuntimeError {
 /// Runs containers with one OCI runtime. Clones are the same one.
 #[derive(Clone, Debug)]
 pub struct Runtime {
-    places: Places,
+    places: RuntimePaths,
     binary: PathBuf,
     name: String,
     version: String,
@@ -135,7 +128,7 @@ impl Runtime {
     /// record is removed.
     ///
     /// # Errors
-    /// When the folder cannot be read, or what is left of a lost pod cannot be ended.
+    /// When the directory cannot be read, or what is left of a lost pod cannot be ended.
     pub async fn existing(&self) -> Result<Vec<(Sandbox, Shim)>, RuntimeError> {
         let path = &self.places.state;
         let list = || match std::fs::read_dir(path) {
@@ -196,7 +189,7 @@ impl Runtime {
         match answer.as_str() {
             // Another one may have been faster, or an earlier one has left something: the handle finds out.
             shim::READY | shim::ALREADY => Ok(()),
-            "" => Err(RuntimeError::Start("it did not say why".to_owned())),
+            "" => Err(RuntimeError::Start("it gave no reason".to_owned())),
             reason => Err(RuntimeError::Start(reason.to_owned())),
         }
     }

@@ -44,14 +44,14 @@ pub enum ShimError {
     /// Something of the process itself could not be set up.
     #[error("{0}")]
     Setup(&'static str, #[source] io::Error),
-    /// The pod's folder has no record.
-    #[error("there is no record of a pod in {}", .0.display())]
+    /// The pod's directory has no record.
+    #[error("{} has no pod record", .0.display())]
     Record(std::path::PathBuf),
     /// The pod has a shim already.
-    #[error("the pod has a shim already")]
+    #[error("the pod already has a shim")]
     Already,
     /// The pod's cgroup could not be made.
-    #[error("make the pod's cgroup")]
+    #[error("create the pod's cgroup")]
     Cgroup(#[from] CgroupError),
 }
 
@@ -77,7 +77,7 @@ pub fn run(state: &Path, beside: impl Future<Output = ()>) -> Result<(), ShimErr
             Ok(_) => setup::tell(READY),
             Err(error) => setup::tell(&chain(error)),
         }
-        setup::leave_the_starter().map_err(|source| ShimError::Setup("let go of the standard files", source))?;
+        setup::leave_the_starter().map_err(|source| ShimError::Setup("close the standard files", source))?;
         let served = served.map_err(|source| ShimError::Setup("listen", source))?.run(pod);
         tokio::select! {
             biased;

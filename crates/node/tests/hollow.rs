@@ -10,15 +10,16 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use node::hollow::{Behaviour, HollowNodes};
 use serde_json::json;
-use testkit::world;
+use testkit::world::{self, World};
 use tokio::time::sleep;
 
 async fn start(behaviour: Behaviour) -> Client {
-    let context = world::start().await;
+    let world = World::start().await;
+    let context = world.nodes();
     let nodes = HollowNodes::new(&context, ["one".to_owned(), "two".to_owned()], behaviour);
     tokio::spawn(async move { nodes.run().await });
     world::watch(&context);
-    context.client
+    world.client()
 }
 
 fn pod(name: &str, node: &str) -> Pod {

@@ -4,29 +4,38 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use apiserver::InProcess;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt as _};
-use manager::context::Context;
 use node::provisioner::{NAME, Provisioner};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use testkit::world;
+use testkit::world::{self, World};
 use tokio::sync::Notify;
 use tower::util::MapRequest;
+use virt_server::{Component, LOCAL_VOLUMES};
 
 async fn start(folder: &Path) -> Client {
-    start_in(world::start().await, folder).await
+    let world = World::start().await;
+    let own = Client::new(service(&world), "default");
+    start_in(&world, own, folder).await
 }
 
-async fn start_in(context: Context, folder: &Path) -> Client {
+/// The server as the provisioner sees it.
+fn service(world: &World) -> InProcess {
+    world.service_as(Component::Node("here".to_owned()).controller(LOCAL_VOLUMES))
+}
+
+async fn start_in(world: &World, own: Client, folder: &Path) -> Client {
+    let context = world.context(own);
     let provisioner = Provisioner::new(&context, "here", folder);
     tokio::spawn(async move { provisioner.run().await });
     world::watch(&context);
-    let client = context.client;
+    let client = world.client();
     let class = json!({
         "metadata": { "name": "local", "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
         "provisioner": NAME,
@@ -111,21 +120,19 @@ async fn data_goes_only_when_the_api_server_itself_says_that_its_claim_is_gone()
     let folder = tempfile::tempdir().unwrap();
     let asked = Arc::new(Notify::new());
     let asking = asked.clone();
-    let context = world::start_with(|server| {
-        let partial = MapRequest::new(server, move |mut request: http::Request<Body>| {
-            let path = request.uri().path().to_owned();
-            if path.ends_with("/persistentvolumeclaims") && request.method() == http::Method::GET {
-                let query = request.uri().query().unwrap_or_default().replace("labelSelector=&", "");
-                let uri = format!("{path}?{query}&labelSelector={SHOWN}");
-                *request.uri_mut() = uri.parse().unwrap();
-            } else if path.ends_with("/persistentvolumeclaims/data") && request.method() == http::Method::GET {
-                asking.notify_one();
-            }
-            request
-        });
-        Client::new(partial, "default")
+    let world = World::start().await;
+    let partial = MapRequest::new(service(&world), move |mut request: http::Request<Body>| {
+        let path = request.uri().path().to_owned();
+        if path.ends_with("/persistentvolumeclaims") && request.method() == http::Method::GET {
+            let query = request.uri().query().unwrap_or_default().replace("labelSelector=&", "");
+            let uri = format!("{path}?{query}&labelSelector={SHOWN}");
+            *request.uri_mut() = uri.parse().unwrap();
+        } else if path.ends_with("/persistentvolumeclaims/data") && request.method() == http::Method::GET {
+            asking.notify_one();
+        }
+        request
     });
-    let client = start_in(context.await, folder.path()).await;
+    let client = start_in(&world, Client::new(partial, "default"), folder.path()).await;
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
     let volumes: Api<PersistentVolume> = Api::all(client.clone());
     let mut shown = claim(&json!({}));

@@ -11,22 +11,21 @@ use clap::Subcommand;
 use manager::context::Chance;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::admission::VirtualMachines;
 use crate::audit::{self, Audit};
-use crate::{crds, descriptors, quota, roles};
+use crate::{descriptors, quota};
 
-/// Serve the Kubernetes API from a folder on this machine.
+/// Serve the Kubernetes API, with its data in a directory on this machine.
 #[derive(clap::Args)]
 #[group(id = "apiserver")]
 #[command(args_conflicts_with_subcommands = false)]
 pub(crate) struct Arguments {
-    /// Where objects, certificates and the admin's kubeconfig are kept.
+    /// Directory for objects, certificates and the administrator's kubeconfig.
     #[arg(long, value_name = "DIR", env = "ORLOP_DATA_DIR")]
     data_dir: PathBuf,
-    /// Where to listen; port 0 takes a free one.
+    /// Address and port to listen on; port 0 chooses a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", env = "ORLOP_LISTEN")]
     listen: SocketAddr,
-    /// Serve the kinds of virtual machines, and fill in and check what is written of them.
+    /// Serve the kubevirt.io API, with its defaulting and validation.
     #[arg(long, env = "ORLOP_VIRTUAL_MACHINES")]
     virtual_machines: bool,
     #[command(flatten)]
@@ -39,10 +38,10 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Copy all objects into a new file, while the server runs or not. To restore, put it in the place of
-    /// `objects.sqlite` in an empty data folder.
+    /// Copy all objects to a new file. The server may keep running. To restore the copy, put it into an empty data
+    /// directory as `objects.sqlite`.
     Backup {
-        /// The new file.
+        /// Path of the copy; the file must not exist.
         file: PathBuf,
     },
 }
@@ -68,15 +67,11 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
-    let mut builder = ApiServer::builder(Place::Folder(data_dir.clone()));
-    if virtual_machines {
-        builder = builder.admission(VirtualMachines::new([], Chance::of_the_machine()));
-    }
-    let server = audit.of(builder).start().await.context("open the store")?;
-    if virtual_machines {
-        crds::install(&server).await.context("define the kinds of virtual machines")?;
-        roles::install(&server).await.context("make the roles of their users")?;
-    }
+    let builder = audit.of(ApiServer::builder(Place::Folder(data_dir.clone())));
+    let server = match virtual_machines {
+        true => virt_server::start(builder, virt_server::Settings::new(Chance::of_the_machine())?).await?,
+        false => builder.start().await.context("open the store")?,
+    };
     server.limit_store(quota.store_quota);
     let listening = Listening::on(listen, &data_dir, &server).await.context("serve the API")?;
     // Whoever started it waits for this line, or for the kubeconfig.
@@ -95,7 +90,7 @@ async fn serve(
     listening.run(server.clone(), stop).await;
     match reason {
         // What is on disk is known again only after it was opened again.
-        Some(reason) => bail!("the store failed: {reason}"),
+        Some(reason) => bail!("the store has failed: {reason}"),
         None => Ok(()),
     }
 }

@@ -16,11 +16,11 @@ use crate::target::Target;
 use crate::waiting::{self, Which, until_running};
 pub(crate) use merge::LAST as LAST_APPLIED;
 
-/// Create the objects of a manifest, or make those that are there what it says, as `kubectl apply` does.
+/// Create or update the objects of a manifest, as `kubectl apply` does.
 #[derive(clap::Args)]
 #[group(id = "apply")]
 pub(crate) struct Arguments {
-    /// The manifest, in YAML or JSON; - is standard input.
+    /// Manifest in YAML or JSON; - means standard input.
     #[arg(short, long, value_name = "FILE", env = "ORLOP_APPLY_FILE")]
     filename: PathBuf,
     #[command(flatten)]
@@ -38,8 +38,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
     } else {
         std::fs::read_to_string(filename).with_context(|| format!("read {}", filename.display()))?
     };
-    let objects: Vec<Value> =
-        serde_saphyr::from_multiple(&text).with_context(|| format!("{} is no manifest", filename.display()))?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text)
+        .with_context(|| format!("{} is not a valid manifest", filename.display()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(async {
         let client = target.client().await?;
@@ -66,15 +66,17 @@ struct Applied {
 }
 
 async fn apply(client: &Client, object: Value) -> anyhow::Result<Applied> {
-    let types: TypeMeta = serde_json::from_value(object.clone()).context("an object without apiVersion and kind")?;
+    let types: TypeMeta =
+        serde_json::from_value(object.clone()).context("the manifest has an object without apiVersion or kind")?;
     let kind = GroupVersionKind::try_from(&types).context("read the apiVersion")?;
-    let (resource, capabilities) =
-        pinned_kind(client, &kind).await.with_context(|| format!("there is no kind {} here", types.kind))?;
+    let (resource, capabilities) = pinned_kind(client, &kind)
+        .await
+        .with_context(|| format!("the API server does not serve the kind {}", types.kind))?;
     let object = merge::remember(object)?;
     let wanted: DynamicObject = serde_json::from_value(object.clone()).context("read the object")?;
     let name = wanted.name_any();
     if name.is_empty() {
-        bail!("a {} has no metadata.name", types.kind);
+        bail!("the {} has no metadata.name", types.kind);
     }
     let api = api(client, &resource, &capabilities.scope, wanted.namespace().as_deref());
     let shown = format!("{}/{name}", resource.plural);
@@ -86,7 +88,7 @@ async fn apply(client: &Client, object: Value) -> anyhow::Result<Applied> {
             "created"
         }
         Some(live) => {
-            let live = serde_json::to_value(&live).context("read what is there")?;
+            let live = serde_json::to_value(&live).context("read the existing object")?;
             match merge::patch(&live, &object) {
                 None => "unchanged",
                 Some(patch) => {

@@ -1,4 +1,4 @@
-//! `--audit-log`: where the API server writes down who asked for what.
+//! `--audit-log`: the log of all requests to the API server.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 #[derive(clap::Args)]
 #[group(id = "audit")]
 pub(crate) struct Arguments {
-    /// Write every request to the API server to this file, in the form of Kubernetes' audit log at its level Metadata; - is
-    /// standard output. It is for its owner alone, has 100 MiB at most, and ten older ones are kept beside it.
+    /// Log every API request to this file, in the format of the Kubernetes audit log at the level Metadata; - means standard
+    /// output. Only the owner can read the file. It is rotated at 100 MiB, and ten older files are kept.
     #[arg(long, value_name = "FILE", env = "ORLOP_AUDIT_LOG")]
     audit_log: Option<PathBuf>,
 }

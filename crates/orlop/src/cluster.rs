@@ -1,4 +1,4 @@
-//! What subcommands that speak to an API server share: how to reach it, and the clock.
+//! The flags of subcommands that use an API server: how to reach it; and the clock.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use manager::context::Now;
 #[derive(clap::Args)]
 #[group(id = "cluster")]
 pub(crate) struct Cluster {
-    /// The kubeconfig to use; without it, the usual places are looked at, then the pod's own account.
+    /// Kubeconfig to use. The default is $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
     #[arg(long, value_name = "FILE", env = "ORLOP_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
 }

@@ -1,21 +1,21 @@
-//! `orlop container-disk`: offers an image's files to virt-handler from inside the image's container.
+//! `orlop container-disk`: shares an image's files with virt-handler from inside the image's container.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use virt_handler::container_disk;
 
-/// Offer the files of this container's image to virt-handler.
+/// Share the files of this container's image with virt-handler.
 #[derive(clap::Args)]
 #[group(id = "container_disk")]
 pub(crate) struct Arguments {
-    /// Copy this program to a path, where containers of other images can run it, and end.
+    /// Copy this program to PATH, so that containers of other images can run it, and exit.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["no_op", "copy_path"])]
     install: Option<PathBuf>,
-    /// End at once: the image is here, which is all that was asked for.
+    /// Exit at once. Used to pull the image.
     #[arg(long, conflicts_with = "copy_path")]
     no_op: bool,
-    /// Where to be found, without the ending of the socket.
+    /// Path of the socket to listen on, without its suffix.
     #[arg(long, value_name = "PATH")]
     copy_path: Option<PathBuf>,
 }
@@ -31,8 +31,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         (None, false, Some(path)) => {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-            runtime.block_on(container_disk::run(path)).context("offer the image")
+            runtime.block_on(container_disk::run(path)).context("share the image")
         }
-        (None, false, None) => bail!("say --copy-path, --no-op or --install"),
+        (None, false, None) => bail!("one of --copy-path, --no-op or --install is required"),
     }
 }

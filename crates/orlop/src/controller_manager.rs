@@ -1,4 +1,4 @@
-//! `orlop controller-manager`: the controllers that a cluster has, for an API server that has none.
+//! `orlop controller-manager`: the built-in controllers of Kubernetes, for an API server that has none.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,53 +8,61 @@ use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube_controllers::table::{DESCRIPTORS, GATES, Settings};
-use manager::descriptor::Selection;
+use kube_controllers::unwritten::UNWRITTEN;
+use manager::descriptor::{self, Selection};
 use manager::gates::Gates;
 use manager::migration::Migration;
 use serde_json::json;
 use tokens::{Key, Signer};
 
-use crate::program::{self, Plan, duration};
+use crate::controller_program::{self, ProgramSpec, duration};
 
 /// As the lease, the configuration and the table of leaders know it.
 const NAME: &str = "kube-controller-manager";
 const PORT: u16 = 10257;
 
-/// Run the controllers of a cluster.
+/// Run the built-in controllers of a Kubernetes cluster.
 #[derive(clap::Args)]
 #[group(id = "controller_manager")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    program: program::Arguments,
-    /// Which controllers run: `*` is all that are on by default, `foo` is foo, `-foo` is not foo.
-    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, env = "ORLOP_CONTROLLERS")]
+    program: controller_program::Arguments,
+    /// Controllers to run: `*` enables all that are on by default, `foo` enables foo, `-foo` disables foo.
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "*",
+        allow_hyphen_values = true,
+        long_help = descriptor::help(DESCRIPTORS, UNWRITTEN),
+        env = "ORLOP_CONTROLLERS"
+    )]
     controllers: Vec<String>,
-    /// Features to switch on or off, such as Foo=true.
+    /// Features to enable or disable, such as Foo=true.
     #[arg(long, value_delimiter = ',', value_name = "NAME=BOOL", env = "ORLOP_FEATURE_GATES")]
     feature_gates: Vec<String>,
-    /// How long between the starts of two controllers.
+    /// Delay between the starts of two controllers.
     #[arg(long, default_value = "0s", value_parser = duration, env = "ORLOP_CONTROLLER_START_INTERVAL")]
     controller_start_interval: Duration,
-    /// Whether each controller has its own rights, as the service account of its name in kube-system.
+    /// Run each controller with a service account of its own, in kube-system.
     #[arg(long, env = "ORLOP_USE_SERVICE_ACCOUNT_CREDENTIALS")]
     use_service_account_credentials: bool,
-    /// Whether controllers move to or from another program, under a second lease.
+    /// Migrate controllers to or from another program, under a second lease.
     #[arg(long, requires = "leader_migration_config", env = "ORLOP_ENABLE_LEADER_MIGRATION")]
     enable_leader_migration: bool,
-    /// Which ones: a LeaderMigrationConfiguration.
+    /// LeaderMigrationConfiguration that lists the controllers to migrate.
     #[arg(long, value_name = "FILE", env = "ORLOP_LEADER_MIGRATION_CONFIG")]
     leader_migration_config: Option<PathBuf>,
     #[command(flatten)]
     workers: WorkerArguments,
     #[command(flatten)]
     nodes: NodeArguments,
-    /// Pods that ended and are kept; 0 is no limit.
+    /// Number of terminated pods to keep; 0 means no limit.
     #[arg(long, default_value_t = 12500, env = "ORLOP_TERMINATED_POD_GC_THRESHOLD")]
     terminated_pod_gc_threshold: usize,
-    /// The certificate authority that is published in every namespace; by default the one of the kubeconfig.
+    /// Certificate authority to publish in every namespace. The default is the one of the kubeconfig.
     #[arg(long, value_name = "FILE", env = "ORLOP_ROOT_CA_FILE")]
     root_ca_file: Option<PathBuf>,
-    /// The key that signs the tokens of service accounts.
+    /// Private key that signs service account tokens.
     #[arg(long, value_name = "FILE", env = "ORLOP_SERVICE_ACCOUNT_PRIVATE_KEY_FILE")]
     service_account_private_key_file: Option<PathBuf>,
 }
@@ -63,19 +71,19 @@ pub(crate) struct Arguments {
 #[derive(clap::Args)]
 #[group(id = "workers")]
 struct WorkerArguments {
-    /// Deployments that are worked on at the same time.
+    /// Number of deployments to process at the same time.
     #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_DEPLOYMENT_SYNCS")]
     concurrent_deployment_syncs: usize,
-    /// Objects that are collected at the same time.
+    /// Number of objects to garbage-collect at the same time.
     #[arg(long, default_value_t = 20, env = "ORLOP_CONCURRENT_GC_SYNCS")]
     concurrent_gc_syncs: usize,
-    /// Namespaces that are emptied at the same time.
+    /// Number of namespaces to empty at the same time.
     #[arg(long, default_value_t = 10, env = "ORLOP_CONCURRENT_NAMESPACE_SYNCS")]
     concurrent_namespace_syncs: usize,
-    /// Replica sets that are worked on at the same time.
+    /// Number of replica sets to process at the same time.
     #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_REPLICASET_SYNCS")]
     concurrent_replicaset_syncs: usize,
-    /// Token secrets that are worked on at the same time.
+    /// Number of token secrets to process at the same time.
     #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_SERVICEACCOUNT_TOKEN_SYNCS")]
     concurrent_serviceaccount_token_syncs: usize,
 }
@@ -84,25 +92,25 @@ struct WorkerArguments {
 #[derive(clap::Args)]
 #[group(id = "nodes")]
 struct NodeArguments {
-    /// How often nodes are looked at.
+    /// How often to check the nodes.
     #[arg(long, default_value = "5s", value_parser = duration, env = "ORLOP_NODE_MONITOR_PERIOD")]
     node_monitor_period: Duration,
-    /// How long a node may be silent.
+    /// How long a node may be unresponsive before it is marked unhealthy.
     #[arg(long, default_value = "50s", value_parser = duration, env = "ORLOP_NODE_MONITOR_GRACE_PERIOD")]
     node_monitor_grace_period: Duration,
-    /// How long a node may be silent that never said anything.
+    /// How long a starting node may be unresponsive before it is marked unhealthy.
     #[arg(long, default_value = "1m", value_parser = duration, env = "ORLOP_NODE_STARTUP_GRACE_PERIOD")]
     node_startup_grace_period: Duration,
-    /// Lost nodes per second whose pods are evicted, in a zone that is well.
+    /// Nodes per second to evict pods from when they fail, in a healthy zone.
     #[arg(long, default_value_t = 0.1, env = "ORLOP_NODE_EVICTION_RATE")]
     node_eviction_rate: f64,
-    /// The same in a large zone that is not well.
+    /// Nodes per second to evict pods from when they fail, in an unhealthy large zone.
     #[arg(long, default_value_t = 0.01, env = "ORLOP_SECONDARY_NODE_EVICTION_RATE")]
     secondary_node_eviction_rate: f64,
-    /// The part of a zone's nodes that must be lost for the zone not to be well.
+    /// Fraction of a zone's nodes that must fail for the zone to be unhealthy.
     #[arg(long, default_value_t = 0.55, env = "ORLOP_UNHEALTHY_ZONE_THRESHOLD")]
     unhealthy_zone_threshold: f64,
-    /// A zone of more nodes is large.
+    /// Number of nodes above which a zone is large.
     #[arg(long, default_value_t = 50, env = "ORLOP_LARGE_CLUSTER_SIZE_THRESHOLD")]
     large_cluster_size_threshold: usize,
 }
@@ -122,7 +130,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         root_ca_file,
         service_account_private_key_file,
     } = arguments;
-    let selection = Selection::parse(controllers.iter().map(String::as_str), DESCRIPTORS).context("--controllers")?;
+    let names = controllers.iter().map(String::as_str);
+    let selection = Selection::parse(names, DESCRIPTORS, UNWRITTEN).context("--controllers")?;
     let gates = Gates::parse(feature_gates.iter().map(String::as_str), GATES).context("--feature-gates")?;
     let migration = leader_migration_config
         .filter(|_| enable_leader_migration)
@@ -148,7 +157,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         "featureGates": feature_gates,
         "useServiceAccountCredentials": use_service_account_credentials,
     });
-    let plan = Plan {
+    let plan = ProgramSpec {
         name: NAME,
         port: PORT,
         descriptors: DESCRIPTORS,
@@ -165,7 +174,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         configuration: ("kubecontrollermanager.config.k8s.io", configuration),
         gauges: None,
     };
-    program::run(program, plan)
+    controller_program::run(program, plan)
 }
 
 /// The authorities of the API server, in PEM.

@@ -1,22 +1,14 @@
 //! `orlop crds`: the CustomResourceDefinitions, ready for `kubectl apply -f -`.
 
-use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 
-use anyhow::{Context, bail};
-use apiserver::{ApiServer, Identity};
+use anyhow::Context as _;
 use clap::ValueEnum;
-use futures_util::TryStreamExt as _;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
-use serde_json::json;
 
-/// Print the CustomResourceDefinitions that the kubevirt.io API consists of.
+/// Print the CustomResourceDefinitions of the kubevirt.io API.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// How to print them: YAML documents, or one JSON list.
+    /// Output format: YAML documents, or one JSON list.
     #[arg(short, long, value_enum, default_value_t = Format::Yaml, env = "ORLOP_CRDS_OUTPUT")]
     output: Format,
 }
@@ -45,37 +37,6 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("write to standard output"),
     }
-}
-
-/// Defines all kinds on a server, and brings those up to date that an earlier release defined. Returns when they are served.
-pub(crate) async fn install(server: &ApiServer) -> anyhow::Result<()> {
-    let client = Client::new(server.for_identity(Identity::admin()), "default");
-    let api: Api<CustomResourceDefinition> = Api::all(client);
-    for definition in api::crd::all().context("generate the CRDs")? {
-        let name = definition.name_any();
-        let Some(known) = api.get_opt(&name).await? else {
-            api.create(&PostParams::default(), &definition).await.with_context(|| name)?;
-            continue;
-        };
-        let patch = json!({ "spec": definition.spec });
-        if serde_json::to_value(&known.spec)? != patch["spec"] {
-            api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.with_context(|| name)?;
-        }
-    }
-    let mut changes = std::pin::pin!(watcher(api, watcher::Config::default()).touched_objects());
-    let mut waiting: BTreeSet<String> = api::crd::all()?.iter().map(kube::ResourceExt::name_any).collect();
-    while !waiting.is_empty() {
-        let Some(definition) = changes.try_next().await? else { bail!("the watch of definitions has ended") };
-        if is_established(&definition) {
-            waiting.remove(&definition.name_any());
-        }
-    }
-    Ok(())
-}
-
-fn is_established(definition: &CustomResourceDefinition) -> bool {
-    let conditions = definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How many files and connections this process may have open.
+//! The limit on open files and connections of this process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -12,8 +12,8 @@ pub(crate) fn raise() {
     let now = getrlimit(Resource::Nofile);
     let Some(current) = raised(&now) else { return };
     match setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..now }) {
-        Ok(()) => tracing::debug!(limit = current, "raised the limit of open files"),
-        Err(error) => tracing::warn!(%error, "the limit of open files stays"),
+        Ok(()) => tracing::debug!(limit = current, "raised the limit on open files"),
+        Err(error) => tracing::warn!(%error, "cannot raise the limit on open files"),
     }
 }
 

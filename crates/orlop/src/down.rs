@@ -14,21 +14,21 @@ use node::runtime::{Runtime, Shim};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, timeout};
 
-use crate::program::duration;
+use crate::controller_program::duration;
 use crate::target::Data;
-use crate::up::{self, lock, places};
+use crate::up::{self, lock, paths};
 
-/// Stop all VMs and pods of this machine, then everything else.
+/// Stop all VMs and pods on this machine, then Orlop itself.
 #[derive(clap::Args)]
 #[group(id = "down")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: Data,
-    /// How long pods may take to end; then they are killed. A VM is killed by its own grace period before that. Neither this
-    /// nor --purge has a variable: nothing is lost by accident.
+    /// How long to wait for pods to end before they are killed. A VM's own grace period may kill it earlier. For safety,
+    /// neither this flag nor --purge can be set by an environment variable.
     #[arg(long, default_value = "5m", value_parser = duration)]
     timeout: Duration,
-    /// Remove everything that was kept, too: objects, images, volumes.
+    /// Delete the data as well: objects, images and volumes.
     #[arg(long)]
     purge: bool,
 }
@@ -36,15 +36,12 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let data = arguments.data.folder()?;
     if !data.exists() {
-        return writeln!(out, "there is nothing in {}", data.display()).context("write to standard output");
+        return writeln!(out, "nothing to stop: {} does not exist or is empty", data.display())
+            .context("write to standard output");
     }
     if let Some(pid) = lock::holder(&data)? {
-        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("read the pid of `orlop up`")?;
         writeln!(out, "stopping `orlop up`, pid {pid}")?;
-        match kill_process(process, Signal::TERM) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-            Err(error) => return Err(error).with_context(|| format!("stop pid {pid}")),
-        }
+        terminate(pid)?;
     }
     let _lock = lock::wait(&data)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
@@ -55,17 +52,39 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
     writeln!(out, "orlop is down").context("write to standard output")
 }
 
+fn terminate(pid: u32) -> anyhow::Result<()> {
+    let process = i32::try_from(pid).ok().and_then(Pid::from_raw).context("read the pid of `orlop up`")?;
+    match kill_process(process, Signal::TERM) {
+        Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("stop pid {pid}")),
+    }
+}
+
+/// Ends the agent of one of several nodes; none can be started while this is held.
+fn end_agent(root: &Path, out: &mut impl Write) -> anyhow::Result<lock::Lock> {
+    if let Some(pid) = lock::holder(root)? {
+        let name = root.file_name().unwrap_or_default().to_string_lossy();
+        writeln!(out, "stopping the agent of {name}, pid {pid}")?;
+        terminate(pid)?;
+    }
+    lock::wait(root)
+}
+
 async fn stop(arguments: &Arguments, data: &Path, out: &mut impl Write) -> anyhow::Result<()> {
-    let shims = places::shims(data);
-    if shims.exists() {
-        let runtime = up::runtime(data).await?;
-        stop_pods(&runtime, arguments.timeout, out).await?;
+    for root in paths::homes(data) {
+        // The agents of several nodes are processes of their own. The machine's only node has ended by now.
+        let _agent = if root == data { None } else { Some(end_agent(&root, out)?) };
+        let shims = paths::shims(&root);
+        if shims.exists() {
+            let runtime = up::runtime(data, &root).await?;
+            stop_pods(&runtime, arguments.timeout, out).await?;
+        }
+        // What else is mounted in the directory of `orlop up` is its owner's.
+        for folder in [paths::kubelet(&root), shims, paths::handler(&root)] {
+            node::agent::unmount_below(&folder).context("unmount what pods had mounted")?;
+        }
     }
-    // What else is mounted in the folder of `orlop up` is its owner's.
-    for folder in [places::kubelet(data), shims, places::handler(data)] {
-        node::agent::unmount_below(&folder).context("unmount what pods had mounted")?;
-    }
-    let network = Cni::on_record(places::network(data), up::preflight::plugins()).context("find the pods' network")?;
+    let network = Cni::on_record(paths::network(data), up::preflight::plugins()).context("find the pods' network")?;
     if let Some(network) = network {
         network.remove_all().await.context("remove the pods' network")?;
     }

@@ -1,4 +1,4 @@
-//! `orlop get`: the VMs at one glance.
+//! `orlop get`: a table of VMs.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,9 +21,9 @@ use crate::waiting;
 #[derive(clap::Args)]
 #[group(id = "get")]
 pub(crate) struct Arguments {
-    /// Only this one.
+    /// Name of the VM; the default is all VMs.
     name: Option<String>,
-    /// Of all namespaces.
+    /// List the VMs of all namespaces.
     #[arg(short = 'A', long, env = "ORLOP_ALL_NAMESPACES")]
     all_namespaces: bool,
     #[command(flatten)]
@@ -58,7 +58,7 @@ async fn fetch(arguments: &Arguments) -> anyhow::Result<(Vec<VirtualMachine>, Ve
     let vms = vms.list(&parameters).await.context("list VMs")?.items;
     let vmis = vmis.list(&parameters).await.context("list instances")?.items;
     if let Some(name) = name.as_ref().filter(|_| vms.is_empty() && vmis.is_empty()) {
-        anyhow::bail!("there is no VM {name:?}");
+        anyhow::bail!("VM {name:?} was not found");
     }
     let mut warnings = Warnings::new();
     // How a guest ended that was removed since is told by events alone.

@@ -1,4 +1,4 @@
-//! What simulations of nodes share: their names.
+//! Names of hollow nodes.
 
 /// The names of so many nodes: those of one prefix are the same in every simulation.
 pub(crate) fn names(prefix: &str, count: u32) -> Vec<String> {

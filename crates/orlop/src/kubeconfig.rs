@@ -1,23 +1,21 @@
-//! `orlop kubeconfig`: a way to the API of this machine for somebody who is not root on it.
+//! `orlop kubeconfig`: access to the API of this machine for a user who is not root.
 
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use virt_server::OPERATORS;
 
 use crate::cluster::from_file;
 use crate::target::{Data, kubeconfig};
 
-/// The group whose members run VMs on this machine; what they may do is in `roles.rs`.
-pub(crate) const OPERATORS: &str = "orlop.dev:operators";
-
-/// Print a kubeconfig for a user of this machine: full rights over VMs, and none over the machine itself.
+/// Print a kubeconfig that gives a user full rights over VMs and none over the machine itself.
 ///
-/// It needs root, and an `orlop up` that has run before: `sudo orlop kubeconfig --for $USER > ~/.kube/orlop`.
+/// Needs root, and `orlop up` must have run before: `sudo orlop kubeconfig --for $USER > ~/.kube/orlop`.
 #[derive(clap::Args)]
 #[group(id = "kubeconfig")]
 pub(crate) struct Arguments {
-    /// The user's name, as the API server and its logs will know it.
+    /// Name of the user, for the API server and its logs.
     #[arg(long = "for", value_name = "NAME", env = "ORLOP_KUBECONFIG_FOR")]
     user: String,
     #[command(flatten)]
@@ -29,7 +27,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
     // What Kubernetes' own users are called, and what would break the file.
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._@-".contains(letter);
     if user.is_empty() || user.starts_with('-') || !user.chars().all(plain) {
-        bail!("--for {user:?}: letters, digits and . _ @ - make a name");
+        bail!("--for {user:?}: a user name may only contain letters, digits and . _ @ -");
     }
     let data = data.folder()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
@@ -38,10 +36,10 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
     write!(out, "{text}").context("write to standard output")
 }
 
-/// Where the server of this folder is reached, as its own kubeconfig says.
+/// Where the server of this directory is reached, as its own kubeconfig says.
 async fn address(data: &Path) -> anyhow::Result<std::net::SocketAddr> {
     let path = kubeconfig(data);
-    let config = from_file(&path).await.context("`orlop up` must have run here before, and only root may ask")?;
-    let authority = config.cluster_url.authority().context("the kubeconfig names no server")?;
+    let config = from_file(&path).await.context("this needs root, and `orlop up` must have run here before")?;
+    let authority = config.cluster_url.authority().context("the kubeconfig has no server")?;
     authority.as_str().parse().with_context(|| format!("{}: {authority}", path.display()))
 }

@@ -1,29 +1,24 @@
-//! `orlop start`, `stop` and `restart`: what virtctl's verbs of these names do.
+//! `orlop start`, `stop`, `restart`, `pause`, `unpause`, `reset` and `soft-reboot`: what virtctl's verbs of these names do, through
+//! the same API.
 
 use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
-use kube::api::{Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
-use virt_api::lifecycle::{self, Change, Refusal};
+use serde_json::json;
 
+use crate::subresource::{self, Of};
 use crate::target::{Target, machine};
 use crate::waiting::{self, Which, until_running};
-
-/// A change that met another one is tried again so often; a VM's own controllers write no more than that at once.
-const ATTEMPTS: usize = 5;
-/// Between two attempts.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Which VM.
 #[derive(clap::Args)]
 #[group(id = "lifecycle")]
 pub(crate) struct Arguments {
-    /// The VM.
+    /// Name of the VM.
     vm: String,
     #[command(flatten)]
     waiting: waiting::Arguments,
@@ -39,15 +34,16 @@ pub(crate) enum Verb {
     Restart,
 }
 
-impl Verb {
-    fn change(self, vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> Result<Change, Refusal> {
-        match self {
-            Self::Start => lifecycle::start(vm, vmi),
-            Self::Stop => lifecycle::stop(vm, vmi),
-            Self::Restart => lifecycle::restart(vm, vmi),
-        }
-    }
+/// What to do with its guest.
+#[derive(Clone, Copy)]
+pub(crate) enum GuestVerb {
+    Pause,
+    Unpause,
+    Reset,
+    SoftReboot,
+}
 
+impl Verb {
     fn words(self) -> &'static str {
         match self {
             Self::Start => "start",
@@ -55,6 +51,42 @@ impl Verb {
             Self::Restart => "restart",
         }
     }
+}
+
+impl GuestVerb {
+    /// Its name in the API, and in words.
+    fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Pause => ("pause", "paused"),
+            Self::Unpause => ("unpause", "unpaused"),
+            Self::Reset => ("reset", "reset"),
+            Self::SoftReboot => ("softreboot", "asked to reboot"),
+        }
+    }
+}
+
+/// Which VM, or which instance without one.
+#[derive(clap::Args)]
+#[group(id = "guest")]
+pub(crate) struct GuestArguments {
+    /// The VM, or the instance.
+    vm: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Has something done to a guest that runs.
+pub(crate) fn run_guest(arguments: &GuestArguments, verb: GuestVerb, out: &mut impl Write) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(async {
+        let GuestArguments { vm: name, target } = arguments;
+        let client = target.client().await?;
+        machine(&client, name).await?;
+        let (what, done) = verb.words();
+        let asked = subresource::put(&client, (Of::Instance, name), what, &json!({})).await;
+        asked.with_context(|| format!("{what} {name}"))?;
+        writeln!(out, "VM {name} was {done}").context("write to standard output")
+    })
 }
 
 pub(crate) fn run(arguments: &Arguments, verb: Verb, out: &mut impl Write) -> anyhow::Result<()> {
@@ -68,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments, verb: Verb, out: &mut impl Write) -> an
             _ => None,
         };
         ask(&client, name, verb).await?;
-        writeln!(out, "VM {name} was asked to {}", verb.words()).context("write to standard output")?;
+        writeln!(out, "asked VM {name} to {}", verb.words()).context("write to standard output")?;
         match verb {
             Verb::Start | Verb::Restart if waiting.wait => {
                 let namespace = client.default_namespace();
@@ -88,24 +120,15 @@ async fn until_stopped(client: &Client, name: &str, patience: Duration) -> anyho
         vmi.is_none_or(VirtualMachineInstance::is_final)
     });
     let waited = tokio::time::timeout(patience, gone).await;
-    waited.with_context(|| format!("{name} still runs"))?.map(drop).context("wait for the VM")
+    waited.with_context(|| format!("{name} is still running"))?.map(drop).context("wait for the VM")
 }
 
 async fn ask(client: &Client, name: &str, verb: Verb) -> anyhow::Result<()> {
-    let api: Api<VirtualMachine> = Api::default_namespaced(client.clone());
-    for _ in 0..ATTEMPTS {
-        let (vm, vmi) = machine(client, name).await?;
-        let Some(vm) = vm else { bail!("{name} is an instance without a VM; delete it to stop it") };
-        let change = verb.change(&vm, vmi.as_ref()).with_context(|| format!("{} {name}", verb.words()))?;
-        let parameters = PatchParams::default();
-        let written = match &change {
-            Change::Object(patch) => api.patch(name, &parameters, &Patch::Merge(patch)).await,
-            Change::Status(patch) => api.patch_status(name, &parameters, &Patch::Merge(patch)).await,
-        };
-        match written {
-            Err(kube::Error::Api(status)) if status.code == 409 => tokio::time::sleep(PAUSE).await,
-            written => return written.map(drop).with_context(|| format!("{} {name}", verb.words())),
-        }
+    let (vm, _) = machine(client, name).await?;
+    if vm.is_none() {
+        bail!("{name} is an instance without a VM; delete it to stop it");
     }
-    bail!("{name} is changed by others all the time; try again")
+    subresource::put(client, (Of::Vm, name), verb.words(), &json!({}))
+        .await
+        .with_context(|| format!("{} {name}", verb.words()))
 }

@@ -1,4 +1,4 @@
-//! What the program tells about itself: lines on standard error and, under `orlop up`, in a file.
+//! The log: lines on standard error and, under `orlop up`, in a file.
 //!
 //! Programs that run for long log at `info`, which is one line per act that changes the world. Commands that answer and
 //! end log at `warn`: their user reads the answer. `docs/logs.md` says what a line looks like and which keys it has.
@@ -23,11 +23,11 @@ pub(crate) use sink::Sink;
 #[derive(clap::Args)]
 #[group(id = "logging")]
 pub(crate) struct Arguments {
-    /// What to log: a level (off, error, warn, info, debug, trace), and PART=LEVEL for parts that say more or less, such as
-    /// vm=debug,warn. By default info; warn for commands that only answer.
+    /// What to log: a level (off, error, warn, info, debug, trace), and PART=LEVEL for single parts, such as vm=debug,warn.
+    /// The default is info for servers and warn for all other commands.
     #[arg(long, global = true, value_name = "FILTER", env = "ORLOP_LOG")]
     log: Option<Filter>,
-    /// How lines of the log look.
+    /// Format of the log lines.
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "text", env = "ORLOP_LOG_FORMAT")]
     log_format: Format,
 }

@@ -1,6 +1,5 @@
 //! The binary: one module per subcommand, wiring only.
 
-mod admission;
 mod apiserver;
 mod apply;
 mod audit;
@@ -8,6 +7,7 @@ mod cluster;
 mod console;
 mod container_disk;
 mod controller_manager;
+mod controller_program;
 mod crds;
 mod descriptors;
 mod down;
@@ -18,18 +18,17 @@ mod kubeconfig;
 mod lifecycle;
 mod logging;
 mod logs;
-mod memory;
 mod network_setup;
 mod node;
 mod of_node;
-mod program;
+mod process_memory;
 mod quota;
-mod roles;
 mod rotating;
 mod run;
 mod scheduler;
 mod shim;
 mod status;
+mod subresource;
 mod target;
 mod terminal;
 mod trouble;
@@ -45,10 +44,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use lifecycle::Verb;
+use lifecycle::{GuestVerb, Verb};
 use logging::Program;
 
-/// Runs virtual machines through the Kubernetes API.
+/// Run virtual machines through the Kubernetes API.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Arguments {
@@ -66,12 +65,20 @@ enum Command {
     Run(run::Arguments),
     Apply(apply::Arguments),
     Get(get::Arguments),
-    /// Start a VM, as its run strategy allows.
+    /// Start a VM.
     Start(lifecycle::Arguments),
     /// Stop a VM.
     Stop(lifecycle::Arguments),
     /// Stop a VM and start it again.
     Restart(lifecycle::Arguments),
+    /// Hold a VM's vCPUs.
+    Pause(lifecycle::GuestArguments),
+    /// Let a VM's vCPUs go on.
+    Unpause(lifecycle::GuestArguments),
+    /// Press a VM's reset button.
+    Reset(lifecycle::GuestArguments),
+    /// Ask a VM's guest to reboot.
+    SoftReboot(lifecycle::GuestArguments),
     Console(console::Arguments),
     Kubeconfig(kubeconfig::Arguments),
     Logs(logs::Arguments),
@@ -110,12 +117,18 @@ fn main() -> ExitCode {
         Command::Start(arguments) => lifecycle::run(&arguments, Verb::Start, &mut std::io::stdout()),
         Command::Stop(arguments) => lifecycle::run(&arguments, Verb::Stop, &mut std::io::stdout()),
         Command::Restart(arguments) => lifecycle::run(&arguments, Verb::Restart, &mut std::io::stdout()),
+        Command::Pause(arguments) => lifecycle::run_guest(&arguments, GuestVerb::Pause, &mut std::io::stdout()),
+        Command::Unpause(arguments) => lifecycle::run_guest(&arguments, GuestVerb::Unpause, &mut std::io::stdout()),
+        Command::Reset(arguments) => lifecycle::run_guest(&arguments, GuestVerb::Reset, &mut std::io::stdout()),
+        Command::SoftReboot(arguments) => {
+            lifecycle::run_guest(&arguments, GuestVerb::SoftReboot, &mut std::io::stdout())
+        }
         Command::Console(arguments) => console::run(&arguments),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, &mut std::io::stdout()),
         Command::Logs(arguments) => logs::run(&arguments, &mut std::io::stdout()),
         Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
         Command::ControllerManager(arguments) => controller_manager::run(*arguments),
-        Command::Node(arguments) => node::run(arguments),
+        Command::Node(arguments) => node::run(arguments, &mut std::io::stdout()),
         Command::Scheduler(arguments) => scheduler::run(arguments),
         Command::VirtController(arguments) => virt_controller::run(arguments),
         Command::VirtHandler(arguments) => virt_handler::run(arguments),
@@ -137,6 +150,7 @@ fn program(command: &Command) -> Program {
         Command::Up(_) => Program::Serves("orlop"),
         Command::Apiserver(_) => Program::Serves("apiserver"),
         Command::ControllerManager(_) => Program::Serves("kube-controllers"),
+        Command::Node(arguments) if !arguments.serves() => Program::Answers,
         Command::Node(_) | Command::Shim(_) => Program::Serves("node"),
         Command::Scheduler(_) => Program::Serves("scheduler"),
         Command::VirtController(_) => Program::Serves("virt-controller"),

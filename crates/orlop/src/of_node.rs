@@ -13,7 +13,7 @@ use manager::stopping::Stopping;
 use tokio::time::timeout;
 
 use crate::cluster::{Cluster, clock};
-use crate::program::stop_signal;
+use crate::controller_program::stop_signal;
 
 /// How long a program may take to end, once it is asked to.
 const FAREWELL: Duration = Duration::from_secs(5);

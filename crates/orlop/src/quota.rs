@@ -1,4 +1,4 @@
-//! `--store-quota`: how large the API server's objects may become.
+//! `--store-quota`: the maximum size of the API server's objects.
 
 use api::quantity::Amount;
 
@@ -6,15 +6,18 @@ use api::quantity::Amount;
 #[derive(Clone, Copy, clap::Args)]
 #[group(id = "quota")]
 pub(crate) struct Arguments {
-    /// How many bytes all objects may have together, as JSON. At the quota what makes the store larger is refused with the
-    /// status 507; deletes go on.
+    /// Maximum total size of all objects, as JSON. When it is reached, requests that would make the store larger fail with
+    /// status 507; deletes still work.
     #[arg(long, value_name = "SIZE", default_value = "2Gi", value_parser = size, env = "ORLOP_STORE_QUOTA")]
     pub(crate) store_quota: u64,
 }
 
 fn size(text: &str) -> Result<u64, String> {
     let amount: Amount = text.parse().map_err(|error| format!("{error}"))?;
-    u64::try_from(amount.units()).ok().filter(|bytes| *bytes > 0).ok_or_else(|| "nothing would fit into it".to_owned())
+    u64::try_from(amount.units())
+        .ok()
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "the quota must be greater than 0".to_owned())
 }
 
 #[cfg(test)]

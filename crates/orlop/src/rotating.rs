@@ -1,4 +1,4 @@
-//! Files that grow to a size and no further.
+//! Log files that are rotated at a maximum size.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ pub(crate) struct Limits {
 }
 
 impl Rotating {
-    /// Opens the file, and makes it and its folder if they are not there.
+    /// Opens the file, and makes it and its directory if they are not there.
     ///
     /// # Errors
     /// When that does not work.

@@ -1,7 +1,7 @@
 //! `orlop run`: one instance in the foreground, with no control plane at all.
 
 mod defaults;
-mod folder;
+mod directory;
 mod progress;
 
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use virt_launcher::boot::{self, BootError, Started, Workbench};
 use virt_launcher::domain::End;
 use virt_launcher::driver::{Handle, StartError};
-use virt_launcher::machine::Request;
+use virt_launcher::lifecycle::Request;
 
 use crate::terminal::{self, Signals, Terminal, say};
 use crate::workbench::{self, Port};
 
 /// Boot a VirtualMachineInstance in the foreground on this machine, without a cluster.
 ///
-/// The terminal is the guest's serial console. Ctrl-C asks the guest to power off, a second one ends it.
+/// The terminal is the guest's serial console. Press Ctrl-C to power the guest off, and again to kill it.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The manifest, in YAML or JSON.
+    /// Manifest in YAML or JSON.
     manifest: PathBuf,
-    /// Forward a port of this machine into the guest: HOST:GUEST or ADDRESS:HOST:GUEST.
+    /// Forward a port of this machine to the guest: HOST:GUEST or ADDRESS:HOST:GUEST.
     #[arg(short = 'p', long = "port", value_name = "FORWARD", env = "ORLOP_RUN_PORT", value_delimiter = ',')]
     ports: Vec<Port>,
     #[command(flatten)]
@@ -48,9 +48,9 @@ async fn start(arguments: &Arguments) -> anyhow::Result<()> {
     let Arguments { manifest, ports, workbench } = arguments;
     let mut vmi = read(manifest)?;
     defaults::complete(&mut vmi);
-    // Before there is anything to clear up: whoever is killed by a signal leaves its folder behind.
+    // Before there is anything to clear up: whoever is killed by a signal leaves its directory behind.
     let mut stop = Stop::listen()?;
-    let folder = folder::create().context("make a folder for the guest")?;
+    let folder = directory::create().context("create a directory for the guest")?;
     let bar = progress::Bar::default();
     let workbench = workbench.build(folder.path(), Box::new(bar.clone()))?;
     let booting = boot(&vmi, ports, &workbench);
@@ -75,13 +75,13 @@ async fn boot(
     workbench: &Workbench,
 ) -> anyhow::Result<Result<Started, BootError>> {
     let found = accelerator::find(workbench.choice, &workbench.probe()).await;
-    let finding = found.context("find out what runs guests here")?;
+    let finding = found.context("find an accelerator")?;
     if finding.is_emulated() {
-        say(&format!("the guest is emulated, and slow ({})", finding.reason));
+        say(&format!("the guest is emulated, which is slow ({})", finding.reason));
         finding.remedy().into_iter().for_each(say);
     }
     let told = Some(finding.accelerator);
-    Ok(boot::boot(vmi, workbench::user_network(vmi, ports), told, workbench).await)
+    Ok(boot::boot(vmi, workbench::user_network(vmi, ports), told, None, workbench).await)
 }
 
 /// What asks for the guest's end: Ctrl-C, SIGTERM, or a terminal that is gone, and with it whoever could ask once more.
@@ -116,7 +116,7 @@ impl Stop {
 fn read(manifest: &Path) -> anyhow::Result<VirtualMachineInstance> {
     let text = std::fs::read_to_string(manifest).with_context(|| format!("read {}", manifest.display()))?;
     let decoded = api::decode::manifest::<VirtualMachineInstance>(&text)
-        .with_context(|| format!("{} is no VirtualMachineInstance", manifest.display()))?;
+        .with_context(|| format!("{} is not a valid VirtualMachineInstance", manifest.display()))?;
     if let Some(first) = decoded.unknown.first() {
         bail!("{}: unknown field {first}", manifest.display());
     }
@@ -138,7 +138,11 @@ async fn attend(handle: &Handle, folder: &Path, grace: Duration, stop: &mut Stop
         loop {
             stop.asked().await;
             let request = if asked { Request::Kill } else { Request::Shutdown { grace } };
-            say(if asked { "killing the guest" } else { "asking the guest to power off; once more to kill it" });
+            say(if asked {
+                "killing the guest"
+            } else {
+                "asking the guest to power off; press Ctrl-C again to kill it"
+            });
             asked = true;
             if let Err(error) = handle.request(request).await {
                 tracing::warn!(%error, "stop the guest");

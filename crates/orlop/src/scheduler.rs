@@ -8,18 +8,18 @@ use manager::descriptor::{Descriptor, Selection};
 use manager::gates::Gates;
 use serde_json::json;
 
-use crate::program::{self, Plan};
+use crate::controller_program::{self, ProgramSpec};
 
 const NAME: &str = "kube-scheduler";
 const PORT: u16 = 10259;
 
-/// Bind pods to nodes.
+/// Run the scheduler, which binds pods to nodes.
 #[derive(clap::Args)]
 #[group(id = "scheduler")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    program: program::Arguments,
-    /// The name by which pods ask for this scheduler.
+    program: controller_program::Arguments,
+    /// Name of this scheduler in `spec.schedulerName` of pods.
     #[arg(long, default_value = DEFAULT_SCHEDULER, env = "ORLOP_SCHEDULER_NAME")]
     scheduler_name: String,
 }
@@ -33,7 +33,7 @@ pub(crate) const DESCRIPTORS: &[Descriptor<String>] = &[Descriptor::new("schedul
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { program, scheduler_name } = arguments;
     let configuration = json!({ "profiles": [{ "schedulerName": scheduler_name }] });
-    let plan = Plan {
+    let plan = ProgramSpec {
         name: NAME,
         port: PORT,
         descriptors: DESCRIPTORS,
@@ -46,5 +46,5 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         configuration: ("kubescheduler.config.k8s.io", configuration),
         gauges: None,
     };
-    program::run(program, plan)
+    controller_program::run(program, plan)
 }

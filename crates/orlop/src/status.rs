@@ -1,4 +1,4 @@
-//! `orlop status`: how every part of `orlop up` is.
+//! `orlop status`: the health of every component of `orlop up`.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,9 +7,9 @@ use anyhow::{Context as _, bail};
 
 use crate::target::Data;
 use crate::up::report::{Less, Report};
-use crate::up::{control, lock, places};
+use crate::up::{control, lock, paths};
 
-/// Show the health of every part of `orlop up` on this machine.
+/// Show the health of every component of `orlop up` on this machine.
 #[derive(clap::Args)]
 #[group(id = "status")]
 pub(crate) struct Arguments {
@@ -20,43 +20,51 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let data = arguments.data.folder()?;
     if lock::holder(&data)?.is_none() {
-        bail!("orlop does not run here{}; `orlop up` starts it", left_running(&data));
+        bail!("orlop is not running{}; start it with `orlop up`", left_running(&data));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    let report = runtime.block_on(control::ask(&data)).context("ask `orlop up`; it may be starting")?;
+    let mut report = runtime.block_on(control::ask(&data)).context("ask `orlop up`; it may be starting")?;
+    for home in paths::homes(&data).into_iter().skip(1) {
+        // One that does not answer is told of by `orlop up`, which started it.
+        let Ok(agent) = runtime.block_on(control::ask(&home)) else { continue };
+        let node = home.file_name().unwrap_or_default().to_string_lossy();
+        let troubles = agent.components.into_iter().filter(|(_, trouble)| trouble.is_some());
+        report.components.extend(troubles.map(|(part, trouble)| (format!("{node}/{part}"), trouble)));
+    }
     write!(out, "{}", tell(&report)).context("write to standard output")?;
-    let ill = report.parts.values().filter(|trouble| trouble.is_some()).count();
-    anyhow::ensure!(ill == 0, "{ill} of {} parts are not well", report.parts.len());
+    let ill = report.components.values().filter(|trouble| trouble.is_some()).count();
+    anyhow::ensure!(ill == 0, "{ill} of {} components are unhealthy", report.components.len());
     let ill: Vec<&str> =
         report.nodes.iter().filter(|(_, trouble)| trouble.is_some()).map(|(name, _)| name.as_str()).collect();
-    anyhow::ensure!(ill.is_empty(), "no further VM can start on {}", ill.join(" and "));
+    anyhow::ensure!(ill.is_empty(), "no more VMs can start on {}", ill.join(" and "));
     Ok(())
 }
 
 /// Pods outlive the process that started them.
 fn left_running(data: &Path) -> String {
-    let pods = std::fs::read_dir(places::shims(data)).map_or(0, Iterator::count);
+    let pods_of = |home: &Path| std::fs::read_dir(paths::shims(home)).map_or(0, Iterator::count);
+    let pods: usize = paths::homes(data).iter().map(|home| pods_of(home)).sum();
     if pods == 0 { String::new() } else { format!(", but {pods} of its pods may still run") }
 }
 
 fn tell(report: &Report) -> String {
-    let Report { pid, server, parts, less, facts, nodes } = report;
+    let Report { pid, server, components, less, facts, nodes } = report;
     let mut lines = vec![format!("orlop {} is up, pid {pid}", env!("CARGO_PKG_VERSION"))];
     lines.push(format!("  {:18}{server}", "server"));
     lines.extend(facts.iter().map(|(name, value)| format!("  {name:18}{value}")));
     if !less.is_empty() {
-        lines.push("works with less".to_owned());
+        lines.push("degraded".to_owned());
     }
     for Less { what, why, remedy } in less {
         lines.push(format!("  {what:18}{why}"));
         lines.push(format!("  {:18}-> {remedy}", ""));
     }
-    lines.push("parts".to_owned());
-    for (name, trouble) in parts {
-        lines.push(format!("  {name:18}{}", trouble.as_deref().unwrap_or("well")));
+    lines.push("components".to_owned());
+    for (name, trouble) in components {
+        lines.push(format!("  {name:18}{}", trouble.as_deref().unwrap_or("healthy")));
         if trouble.is_some() {
             lines.push(format!(
-                "  {:18}-> it tries again by itself; `sudo orlop logs --component {name}` says more",
+                "  {:18}-> it retries by itself; for details run `sudo orlop logs --component {name}`",
                 ""
             ));
         }
@@ -81,26 +89,26 @@ mod tests {
 
     #[test]
     fn each_part_has_a_line() {
-        let parts =
+        let components =
             BTreeMap::from([("node".to_owned(), None), ("scheduler".to_owned(), Some("sync: late".to_owned()))]);
         let facts = BTreeMap::from([("runtime".to_owned(), "runc 1".to_owned())]);
-        let less = vec![Less { what: "no KVM".to_owned(), why: "slow".to_owned(), remedy: "mend it".to_owned() }];
+        let less = vec![Less { what: "no KVM".to_owned(), why: "slow".to_owned(), remedy: "fix it".to_owned() }];
         let full = Trouble { why: "DiskPressure: full".to_owned(), remedies: vec!["free some space".to_owned()] };
         let nodes = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), Some(full))]);
-        let report = Report { pid: 7, server: "https://s".to_owned(), parts, less, facts, nodes };
+        let report = Report { pid: 7, server: "https://s".to_owned(), components, less, facts, nodes };
         assert_eq!(
             tell(&report),
             format!(
                 "orlop {} is up, pid 7\n\
                  \x20 server            https://s\n\
                  \x20 runtime           runc 1\n\
-                 works with less\n\
+                 degraded\n\
                  \x20 no KVM            slow\n\
-                 \x20                   -> mend it\n\
-                 parts\n\
-                 \x20 node              well\n\
+                 \x20                   -> fix it\n\
+                 components\n\
+                 \x20 node              healthy\n\
                  \x20 scheduler         sync: late\n\
-                 \x20                   -> it tries again by itself; `sudo orlop logs --component scheduler` says more\n\
+                 \x20                   -> it retries by itself; for details run `sudo orlop logs --component scheduler`\n\
                  nodes\n\
                  \x20 a                 ready\n\
                  \x20 b                 DiskPressure: full\n\

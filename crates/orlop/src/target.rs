@@ -1,4 +1,4 @@
-//! What the client's verbs share: which server, which namespace.
+//! The flags of client commands: which server, and which namespace.
 //!
 //! A verb acts on this machine unless it is told otherwise, and never on another cluster in silence.
 
@@ -15,26 +15,26 @@ use crate::terminal::note;
 
 /// Where `orlop up` keeps everything, unless it is told otherwise.
 pub(crate) const DATA_DIR: &str = "/var/lib/orlop";
-/// Where a user's own kubeconfig for this machine is, below the home folder.
+/// Where a user's own kubeconfig for this machine is, below the home directory.
 pub(crate) const USERS_KUBECONFIG: &str = ".kube/orlop";
 
-/// The folder of `orlop up`.
+/// The directory of `orlop up`.
 #[derive(clap::Args)]
 #[group(id = "data")]
 pub(crate) struct Data {
-    /// Where everything of this machine is kept: objects, certificates, images, volumes, pods.
+    /// Data directory: objects, certificates, images, volumes and pods of this machine.
     #[arg(long, value_name = "DIR", default_value = DATA_DIR, env = "ORLOP_DATA_DIR")]
     pub(crate) data_dir: PathBuf,
 }
 
 impl Data {
-    /// The folder, as a path that holds wherever a child of this process runs.
+    /// The directory, as a path that holds wherever a child of this process runs.
     pub(crate) fn folder(&self) -> anyhow::Result<PathBuf> {
         std::path::absolute(&self.data_dir).with_context(|| format!("--data-dir {}", self.data_dir.display()))
     }
 }
 
-/// The admin's kubeconfig in the folder of `orlop up`.
+/// The admin's kubeconfig in the directory of `orlop up`.
 pub(crate) fn kubeconfig(data: &Path) -> PathBuf {
     data.join("kubeconfig")
 }
@@ -43,14 +43,14 @@ pub(crate) fn kubeconfig(data: &Path) -> PathBuf {
 #[derive(clap::Args)]
 #[group(id = "target")]
 pub(crate) struct Target {
-    /// The folder of the `orlop up` to speak to; it goes before $KUBECONFIG.
+    /// Data directory of the `orlop up` to connect to; takes precedence over $KUBECONFIG.
     #[arg(long, value_name = "DIR", env = "ORLOP_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// The kubeconfig to use. Without it: --data-dir, $KUBECONFIG, your own for this machine (~/.kube/orlop), the machine's
-    /// (/var/lib/orlop/kubeconfig), and then the usual places.
+    /// Kubeconfig to use. The default is the first of --data-dir, $KUBECONFIG, ~/.kube/orlop, /var/lib/orlop/kubeconfig,
+    /// ~/.kube/config and the pod's service account.
     #[arg(long, value_name = "FILE", env = "ORLOP_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
-    /// The namespace; by default the one of the kubeconfig's context.
+    /// Namespace. The default is the one of the kubeconfig's context.
     #[arg(short, long, value_name = "NAME", env = "ORLOP_NAMESPACE")]
     namespace: Option<String>,
 }
@@ -67,25 +67,25 @@ enum Found {
 }
 
 /// What there is to choose from.
-struct Places {
+struct KubeconfigPaths {
     kubeconfig: Option<PathBuf>,
     data_dir: Option<PathBuf>,
     /// `$KUBECONFIG` is set.
     environment: bool,
     home: Option<PathBuf>,
-    /// The folder of `orlop up`, unless told otherwise.
+    /// The directory of `orlop up`, unless told otherwise.
     machine: PathBuf,
 }
 
 impl Target {
-    /// The folder of `orlop up` on this machine.
+    /// The directory of `orlop up` on this machine.
     pub(crate) fn data(&self) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into())
     }
 
     /// A client of the server, with the namespace as its default.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
-        let places = Places {
+        let places = KubeconfigPaths {
             kubeconfig: self.kubeconfig.clone(),
             data_dir: self.data_dir.clone(),
             environment: std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()),
@@ -96,7 +96,7 @@ impl Target {
             Found::Own(path) => from_file(&path).await?,
             Found::Named(path) => told(from_file(&path).await?, &places).await,
             Found::Usual => {
-                told(Config::infer().await.context("find an API server; does `orlop up` run?")?, &places).await
+                told(Config::infer().await.context("find an API server; is `orlop up` running?")?, &places).await
             }
         };
         if let Some(namespace) = &self.namespace {
@@ -107,8 +107,8 @@ impl Target {
 }
 
 /// The first of these that is there. One that is there and cannot be read is an error: what comes after it is another server.
-fn choose(places: &Places) -> anyhow::Result<Found> {
-    let Places { kubeconfig: named, data_dir, environment, home, machine } = places;
+fn choose(places: &KubeconfigPaths) -> anyhow::Result<Found> {
+    let KubeconfigPaths { kubeconfig: named, data_dir, environment, home, machine } = places;
     if let Some(path) = named {
         return Ok(Found::Named(path.clone()));
     }
@@ -116,7 +116,9 @@ fn choose(places: &Places) -> anyhow::Result<Found> {
         let path = kubeconfig(data);
         return match readable(&path)? {
             true => Ok(Found::Own(path)),
-            false => bail!("there is no {}; `orlop up --data-dir {}` makes it", path.display(), data.display()),
+            false => {
+                bail!("{} does not exist; create it with `orlop up --data-dir {}`", path.display(), data.display())
+            }
         };
     }
     if *environment {
@@ -142,23 +144,23 @@ fn readable(path: &Path) -> anyhow::Result<bool> {
         Err(error) => Err(error).with_context(|| {
             let path = path.display();
             format!(
-                "read {path}: use sudo, or have a kubeconfig of your own made \
-                 (`sudo orlop kubeconfig --for $USER`), or name another (--kubeconfig)"
+                "read {path}; use sudo, create a kubeconfig of your own (`sudo orlop kubeconfig --for $USER`) or set \
+                 --kubeconfig"
             )
         }),
     }
 }
 
 /// Says which server it is, if it is not this machine's.
-async fn told(config: Config, places: &Places) -> Config {
+async fn told(config: Config, places: &KubeconfigPaths) -> Config {
     if !is_of_this_machine(&config, places).await {
-        note(&format!("acting on {}", config.cluster_url));
+        note(&format!("using the server {}", config.cluster_url));
     }
     config
 }
 
 /// Whether a server is the `orlop up` of this machine: at its address, and known by its authority. Others use that address, too.
-async fn is_of_this_machine(config: &Config, places: &Places) -> bool {
+async fn is_of_this_machine(config: &Config, places: &KubeconfigPaths) -> bool {
     let own = places.home.iter().map(|home| home.join(USERS_KUBECONFIG));
     for path in own.chain([kubeconfig(&places.machine)]) {
         let is_it = |own: Config| own.cluster_url == config.cluster_url && own.root_cert == config.root_cert;
@@ -180,7 +182,7 @@ pub(crate) async fn machine(
     let vmi = vmis.get_opt(name).await.context("ask the API server")?;
     anyhow::ensure!(
         vm.is_some() || vmi.is_some(),
-        "there is no VM {name:?} in namespace {}",
+        "VM {name:?} was not found in namespace {}",
         client.default_namespace()
     );
     Ok((vm, vmi))
@@ -190,12 +192,12 @@ pub(crate) async fn machine(
 mod tests {
     use super::*;
 
-    /// A machine with nothing but folders.
-    fn places(folder: &Path) -> Places {
+    /// A machine with nothing but directories.
+    fn places(folder: &Path) -> KubeconfigPaths {
         let (home, machine) = (folder.join("home"), folder.join("machine"));
         std::fs::create_dir_all(home.join(".kube")).unwrap();
         std::fs::create_dir_all(&machine).unwrap();
-        Places { kubeconfig: None, data_dir: None, environment: false, home: Some(home), machine }
+        KubeconfigPaths { kubeconfig: None, data_dir: None, environment: false, home: Some(home), machine }
     }
 
     #[test]
@@ -216,7 +218,7 @@ mod tests {
         let other = folder.path().join("other");
         std::fs::create_dir(&other).unwrap();
         places.data_dir = Some(other.clone());
-        assert!(choose(&places).unwrap_err().to_string().contains("makes it"));
+        assert!(choose(&places).unwrap_err().to_string().contains("create it with"));
         std::fs::write(kubeconfig(&other), "").unwrap();
         assert_eq!(choose(&places).unwrap(), Found::Own(kubeconfig(&other)));
         places.kubeconfig = Some("mine".into());
@@ -227,7 +229,7 @@ mod tests {
     fn what_cannot_be_read_leads_nowhere_else() {
         let folder = tempfile::tempdir().unwrap();
         let mut places = places(folder.path());
-        // A file where a folder should be: as closed to everybody, root included, as another's folder to a user.
+        // A file where a directory should be: as closed to everybody, root included, as another's directory to a user.
         places.machine = folder.path().join("file");
         std::fs::write(&places.machine, "").unwrap();
         let refused = format!("{:#}", choose(&places).unwrap_err());

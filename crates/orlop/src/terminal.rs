@@ -4,8 +4,7 @@ use std::io::{IsTerminal, Stdout, Write};
 
 use anyhow::Context;
 use rustix::termios::{InputModes, LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// A terminal that passes every key on at once, and is set back when dropped.
 pub(crate) struct Terminal {
@@ -75,7 +74,10 @@ pub(crate) enum Left {
 }
 
 /// Carries bytes between the terminal and the guest until the guest hangs up, or the user leaves where keys are the guest's.
-pub(crate) async fn attach(mut serial: UnixStream, out: &mut Stdout, signals: Signals) -> anyhow::Result<Left> {
+pub(crate) async fn attach<S>(mut serial: S, out: &mut Stdout, signals: Signals) -> anyhow::Result<Left>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     let mut stdin = tokio::io::stdin();
     let mut from_guest = vec![0; 4096];
     let mut from_user = [0; 256];

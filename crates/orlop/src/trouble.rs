@@ -1,4 +1,4 @@
-//! What is wrong with a VM, in words, and what to do about it.
+//! The reason why a VM does not run, and what to do about it.
 
 use api::conditions::{self, ConditionStatus};
 use api::vm::{VirtualMachine, VirtualMachinePrintableStatus as Printable};
@@ -61,17 +61,17 @@ impl Sight<'_> {
 pub(crate) fn remedy(status: &Printable, name: &str) -> Option<String> {
     match status {
         Printable::Unschedulable => Some(format!(
-            "ask for less, or make room: `orlop status` shows what keeps the node from taking it; then it starts by itself \
-             (`orlop stop {name}` gives up)"
+            "lower the VM's requests, or free resources (`orlop status` shows what is short), and it starts by itself; \
+             `orlop stop {name}` gives up"
         )),
         Printable::ErrImagePull | Printable::ImagePullBackOff => Some(format!(
-            "check the image's name, and that this machine reaches its registry; then `orlop restart {name}`"
+            "check the name of the image, and that this machine can reach its registry; then run `orlop restart {name}`"
         )),
         Printable::CrashLoopBackOff => {
-            Some(format!("`orlop logs {name}` shows what the guest wrote last; `orlop stop {name}` ends the attempts"))
+            Some(format!("`orlop logs {name}` shows the guest's last output; `orlop stop {name}` ends the attempts"))
         }
-        Printable::PvcNotFound => Some("create the claim that it names; then it starts by itself".to_owned()),
-        Printable::DataVolumeError => Some("see what its data volume says: `kubectl describe datavolume`".to_owned()),
+        Printable::PvcNotFound => Some("create the missing claim; the VM then starts by itself".to_owned()),
+        Printable::DataVolumeError => Some("look at its data volume: `kubectl describe datavolume`".to_owned()),
         _ => None,
     }
 }

@@ -1,27 +1,32 @@
 //! `orlop up`: the whole of it on one machine, in one process. SIGTERM and SIGKILL leave its VMs running; the next
 //! `orlop up` finds them again.
 
+mod agent;
+pub(crate) mod agents;
+mod components;
 pub(crate) mod control;
 mod defaults;
+mod home;
 mod identity;
-mod image;
+mod install;
 pub(crate) mod lock;
 mod logs;
 mod node;
 pub(crate) mod nodes;
 mod notify;
-mod parts;
-pub(crate) mod places;
+pub(crate) mod paths;
+mod pod_network;
 pub(crate) mod preflight;
-mod program;
 mod reach;
+mod relay;
 pub(crate) mod report;
 mod unheeded;
 mod unit;
 mod vhost;
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,32 +42,32 @@ use tokens::Key;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use virt_controller::render::{Launcher, Nodes};
+use virt_controller::{Launcher, Nodes};
+use virt_handler::NodeGuests;
+use virt_server::Component;
 
-use crate::admission::VirtualMachines;
 use crate::audit::Audit;
 use crate::logging::Sink;
 use crate::target::{Data, kubeconfig};
-use crate::{audit, crds, descriptors, memory, quota, roles, scheduler};
+use crate::{audit, descriptors, process_memory, quota, scheduler};
+use agents::Agents;
+use components::Components;
+use home::{MOST_NODES, Role};
 pub(crate) use node::runtime;
-use parts::Parts;
 use report::{Report, Reporter};
 
 /// The image of launchers: this machine's own programs.
 pub(crate) const MACHINE_IMAGE: &str = "orlop.dev/machine";
 /// Between two looks at what the machine has.
 const LOOK: Duration = Duration::from_secs(30);
-/// Who our programs are, as KubeVirt names their accounts.
-const CONTROLLER: &str = "system:serviceaccount:kubevirt:kubevirt-controller";
-const HANDLER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
 
-/// Run everything on this machine: API server, controllers, scheduler, node and virt-handler.
+/// Run all components on this machine: API server, controllers, scheduler, node agent and virt-handler.
 #[derive(clap::Args)]
 #[group(id = "up")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: Data,
-    /// Where the API is served; port 0 takes a free one.
+    /// Address and port to serve the API on; port 0 chooses a free one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6443", env = "ORLOP_LISTEN")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -71,12 +76,23 @@ pub(crate) struct Arguments {
     quota: quota::Arguments,
     #[command(flatten)]
     node: node::Arguments,
+    /// Run this many nodes on this machine, each a process of its own with its share of the machine: a place to try what a
+    /// cluster does. `orlop node` stops them, starts them and cuts them off one by one.
+    #[arg(long, value_name = "COUNT", env = "ORLOP_NODES", value_parser = count, conflicts_with = "hollow_nodes")]
+    nodes: Option<NonZeroU32>,
+    #[command(flatten)]
+    agent: agent::Arguments,
     /// Pretend: so many nodes whose pods and guests exist only in the API.
     #[arg(long, value_name = "COUNT", env = "ORLOP_HOLLOW_NODES")]
     hollow_nodes: Option<u32>,
-    /// Print a unit for systemd that starts this with the same flags, and end.
+    /// Print a systemd unit that starts `orlop up` with the same flags, and exit.
     #[arg(long)]
     print_unit: bool,
+}
+
+fn count(text: &str) -> Result<NonZeroU32, String> {
+    let count = text.parse().ok().filter(|count: &NonZeroU32| count.get() <= MOST_NODES);
+    count.ok_or_else(|| format!("{text:?} must be a number from 1 to {MOST_NODES}"))
 }
 
 pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> anyhow::Result<()> {
@@ -84,7 +100,7 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
         let program = unit::program()?;
         let flags: Vec<String> = std::env::args().skip(1).filter(|flag| flag != "--print-unit").collect();
         let settings = std::env::vars().filter(|(name, _)| name.starts_with("ORLOP_") && name != "ORLOP_DATA_DIR");
-        let data = std::path::absolute(arguments.data.folder()?).context("find the data folder")?;
+        let data = std::path::absolute(arguments.data.folder()?).context("find the data directory")?;
         return write!(out, "{}", unit::unit(&program, &flags, &settings.collect::<Vec<_>>(), &data))
             .context("write to standard output");
     }
@@ -95,12 +111,15 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
     }
     descriptors::raise();
     let data = arguments.data.folder()?;
-    apiserver::make_folder(&data).with_context(|| format!("create {}", data.display()))?;
+    if let (Some(task), Some(nodes)) = (arguments.agent.task(), arguments.nodes) {
+        return agent::run(task, nodes, arguments.node, &data, log);
+    }
+    apiserver::make_directory(&data).with_context(|| format!("create {}", data.display()))?;
     // Pods' tokens and secrets are below it; a folder that others could read is put right.
     let own = std::fs::Permissions::from_mode(0o700);
-    std::fs::set_permissions(&data, own).with_context(|| format!("keep others out of {}", data.display()))?;
+    std::fs::set_permissions(&data, own).with_context(|| format!("set the permissions of {}", data.display()))?;
     let _lock = lock::take(&data)?;
-    log.keep(&places::own_log(&data))?;
+    log.keep(&paths::own_log(&data))?;
     // Dropped after the runtime has ended.
     let audit = arguments.audit.open()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
@@ -111,69 +130,92 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
 
 async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl Write) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let Arguments { listen, quota, node, hollow_nodes, .. } = arguments;
+    let Arguments { listen, quota, node, nodes, hollow_nodes, .. } = arguments;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let control = control::listen(data)?;
+    let role = nodes.map_or(Role::Sole, |nodes| Role::Control { nodes });
+    let home = node.home(role, data);
+    agents::check(data, role, &home)?;
     // What is found out about the machine takes as long as the server's start; both at once.
     let found = async {
         match hollow_nodes {
             Some(_) => Ok(None),
-            None => node.find(data).await.map(Some),
+            None => node.find(data, home).await.map(Some),
         }
     };
-    let (server, found) = tokio::try_join!(start_server(data, audit), found)?;
-    let admin = parts::client(&server, "orlop-up");
-    defaults::install(&admin, ::node::provisioner::NAME).await.context("write the defaults")?;
+    let guests = NodeGuests::default();
+    let (server, found) = tokio::try_join!(start_server(data, audit, guests.clone()), found)?;
+    let setup = components::client(&server, &Component::Setup);
+    defaults::install(&setup, ::node::provisioner::NAME).await.context("write the defaults")?;
     server.limit_store(quota.store_quota);
     let gateways = found.as_ref().map(node::Found::gateways).unwrap_or_default();
-    let public = network::host::addresses().await.context("find the machine's addresses")?;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let addresses = Addresses { own: listen, further: gateways, public, host: Some(host) };
-    let listening = Listening::on(addresses, data, &server).await.context("serve the API")?;
+    let listening = listen_on(listen, gateways, data, &server).await?;
     let address = listening.address();
     if let Some(found) = &found {
         found.let_pods_reach(address.port()).await?;
     }
     let facts = found.as_ref().map(node::Found::facts).unwrap_or_default();
     let less = found.as_ref().map(node::Found::less).unwrap_or_default();
-    let mut parts = Parts::new(server.clone());
+    let mut components = Components::new(server.clone());
     let findings = found.as_ref().map(node::Found::findings);
     let qemu = found.as_ref().and_then(node::Found::own_qemu);
-    start_controllers(&mut parts, data, launcher(qemu, findings.clone()))?;
-    match (found, hollow_nodes) {
-        (Some(found), _) => found.start(&mut parts, address.port()),
-        (None, count) => node::start_hollow(&mut parts, count.unwrap_or(1)),
-    }
-    let nodes = nodes::follow(admin);
-    let reporter = Reporter { address, server: None, pages: parts.pages(), facts, less, findings, nodes };
+    start_controllers(&mut components, data, launcher(qemu, findings.clone()))?;
+    let agents = match (found, role) {
+        (Some(found), Role::Control { .. }) => {
+            found.start_common(&mut components);
+            agents::start(data, &found, reached(address), &guests).await?
+        }
+        (Some(found), _) => found.start(&mut components, address.port(), guests).map(|()| Agents::default())?,
+        (None, _) => node::start_hollow(&mut components, hollow_nodes.unwrap_or(1)),
+    };
+    let nodes = nodes::follow(components::client(&server, &Component::Status));
+    let reporter = Reporter { address, server: None, pages: components.pages(), facts, less, findings, nodes, agents };
     let asked = reporter.clone();
     let reporter = Reporter { server: Some(server.clone()), ..reporter };
     server.ready_when(move || asked.report().checks());
     tell(&reporter.report(), data, begun.elapsed(), out)?;
     let failed = server.failed();
-    let stop = async {
-        tokio::select! {
+    let mut reason = None;
+    let stopping = async {
+        reason = tokio::select! {
             biased;
-            why = failed => Some(anyhow::anyhow!("the store failed: {why}")),
-            error = parts.ended() => Some(error),
+            why = failed => Some(anyhow::anyhow!("the store has failed: {why}")),
+            error = components.ended() => Some(error),
             _ = interrupt.recv() => None,
             _ = terminate.recv() => None,
-        }
+        };
     };
-    let mut reason = None;
-    let stopping = async { reason = stop.await };
     tokio::select! {
         biased;
         () = listening.run(server.clone(), stopping) => {}
         () = control::serve(control, || reporter.report()) => bail!("the control socket failed"),
         never = notify::systemd(&reporter) => match never {},
-        never = memory::give_back() => match never {},
+        never = process_memory::give_back() => match never {},
     }
-    parts.stop().await;
-    match reason {
-        Some(reason) => Err(reason),
-        None => Ok(()),
+    components.stop().await;
+    reason.map_or(Ok(()), Err)
+}
+
+/// Serves the API at an address, and to pods at their gateways.
+async fn listen_on(
+    own: SocketAddr,
+    gateways: Vec<IpAddr>,
+    data: &Path,
+    server: &ApiServer,
+) -> anyhow::Result<Listening> {
+    let public = network::host::addresses().await.context("find the machine's addresses")?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let addresses = Addresses { own, further: gateways, public, host: Some(host) };
+    Listening::on(addresses, data, server).await.context("serve the API")
+}
+
+/// Where this machine's own processes reach what listens at an address, which may stand for all.
+fn reached(listening: SocketAddr) -> SocketAddr {
+    match listening {
+        SocketAddr::V4(any) if any.ip().is_unspecified() => (Ipv4Addr::LOCALHOST, any.port()).into(),
+        SocketAddr::V6(any) if any.ip().is_unspecified() => (Ipv6Addr::LOCALHOST, any.port()).into(),
+        other => other,
     }
 }
 
@@ -187,26 +229,25 @@ fn tell(report: &Report, data: &Path, took: Duration, out: &mut impl Write) -> s
     out.flush()
 }
 
-async fn start_server(data: &Path, audit: &Audit) -> anyhow::Result<ApiServer> {
-    let logs = logs::Logs::new(places::logs(data));
-    let components = [CONTROLLER, HANDLER].map(str::to_owned);
-    let admission = VirtualMachines::new(components, Chance::of_the_machine());
-    let only = image::OnlyFor { image: MACHINE_IMAGE, user: CONTROLLER };
-    let accounts = ServiceAccounts::new(None);
+async fn start_server(data: &Path, audit: &Audit, guests: NodeGuests) -> anyhow::Result<ApiServer> {
+    let logs = logs::Logs::new(paths::logs(data));
     let builder = ApiServer::builder(Place::Folder(data.to_owned()))
-        .admission(admission)
-        .admission(only)
         .admission(unheeded::Unheeded)
-        .admission(accounts)
+        .admission(ServiceAccounts::new(None))
         .logs(logs.clone());
-    let server = audit.of(builder).start().await.context("open the store")?;
-    logs.watch_with(parts::client(&server, "orlop-logs"));
-    crds::install(&server).await.context("define the kinds of virtual machines")?;
-    roles::install(&server).await.context("make the roles of their users")?;
+    let mut settings = virt_server::Settings::new(Chance::of_the_machine())?;
+    settings.machine_image = Some(MACHINE_IMAGE.to_owned());
+    settings.guests = Some(Arc::new(guests));
+    let server = virt_server::start(audit.of(builder), settings).await?;
+    logs.watch_with(components::client(&server, &Component::Status));
     Ok(server)
 }
 
-fn start_controllers(parts: &mut Parts, data: &Path, launcher: watch::Receiver<Launcher>) -> anyhow::Result<()> {
+fn start_controllers(
+    components: &mut Components,
+    data: &Path,
+    launcher: watch::Receiver<Launcher>,
+) -> anyhow::Result<()> {
     let read =
         |file: &str| std::fs::read_to_string(data.join("pki").join(file)).with_context(|| format!("read {file}"));
     let key = Key::from_pem(&read("sa.key")?).context("sa.key")?;
@@ -215,11 +256,11 @@ fn start_controllers(parts: &mut Parts, data: &Path, launcher: watch::Receiver<L
         signer: Some(Arc::new(key)),
         ..Default::default()
     };
-    parts.start("kube-controllers", "system:kube-controller-manager", kube_controllers::table::DESCRIPTORS, settings);
-    parts.start("scheduler", "system:kube-scheduler", scheduler::DESCRIPTORS, DEFAULT_SCHEDULER.to_owned());
-    let mut settings = virt_controller::table::Settings::following(launcher);
+    components.start("kube-controllers", Component::ControllerManager, kube_controllers::table::DESCRIPTORS, settings);
+    components.start("scheduler", Component::Scheduler, scheduler::DESCRIPTORS, DEFAULT_SCHEDULER.to_owned());
+    let mut settings = virt_controller::Settings::following(launcher);
     settings.image_volumes = Some(true);
-    parts.start("virt-controller", CONTROLLER, virt_controller::table::DESCRIPTORS, settings);
+    components.start("virt-controller", Component::VirtController, virt_controller::DESCRIPTORS, settings);
     Ok(())
 }
 

@@ -4,45 +4,45 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use api::volumes::PullPolicy;
-use manager::descriptor::Selection;
+use manager::descriptor::{self, Selection};
 use manager::gates::Gates;
 use serde_json::json;
-use virt_controller::render::{Directories, Launcher};
-use virt_controller::table::{DESCRIPTORS, Settings};
+use virt_controller::{DESCRIPTORS, Directories, Launcher, Settings, UNWRITTEN};
 
-use crate::program::{self, Plan};
+use crate::controller_program::{self, ProgramSpec};
 
 /// As the lease and the configuration know it.
 const NAME: &str = "virt-controller";
 const PORT: u16 = 8182;
 
-/// Run the controllers of virtual machines.
+/// Run the virtual machine controllers.
 ///
-/// The KubeVirt object is the configuration, and is followed while it runs; the limit of requests is one of its settings.
+/// The KubeVirt object is the configuration, including the limit on requests. Changes take effect while the program runs.
 #[derive(clap::Args)]
 #[group(id = "virt_controller")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    program: program::Arguments,
-    /// Which controllers run: `*` is all that are on by default, `foo` is foo, `-foo` is not foo.
+    program: controller_program::Arguments,
+    /// Controllers to run: `*` enables all that are on by default, `foo` enables foo, `-foo` disables foo.
     #[arg(
         long,
         value_delimiter = ',',
         default_value = "*",
         allow_hyphen_values = true,
+        long_help = descriptor::help(DESCRIPTORS, UNWRITTEN),
         env = "ORLOP_VIRT_CONTROLLERS"
     )]
     controllers: Vec<String>,
-    /// The image of launcher pods.
+    /// Image of launcher pods.
     #[arg(long, value_name = "IMAGE", default_value = "orlop", env = "ORLOP_LAUNCHER_IMAGE")]
     launcher_image: String,
-    /// The secret for pulling it.
+    /// Secret for pulling the launcher image.
     #[arg(long, value_name = "NAME", env = "ORLOP_IMAGE_PULL_SECRET")]
     image_pull_secret: Vec<String>,
-    /// When it is pulled, if the KubeVirt object does not say: Always, IfNotPresent or Never.
+    /// When to pull the launcher image, if the KubeVirt object does not say: Always, IfNotPresent or Never.
     #[arg(long, value_name = "WHEN", default_value = "IfNotPresent", env = "ORLOP_IMAGE_PULL_POLICY")]
     image_pull_policy: String,
-    /// Whether nodes can mount images as volumes; by default the version of Kubernetes tells.
+    /// Whether nodes can mount images as volumes. The default depends on the version of Kubernetes.
     #[arg(long, value_name = "BOOL", env = "ORLOP_IMAGE_VOLUMES")]
     image_volumes: Option<bool>,
     #[command(flatten)]
@@ -55,13 +55,13 @@ pub(crate) struct Arguments {
 #[derive(clap::Args)]
 #[group(id = "directories")]
 struct DirectoryArguments {
-    /// What virt-handler and the launcher share.
+    /// Directory that virt-handler and the launcher share.
     #[arg(long, value_name = "DIR", env = "ORLOP_KUBEVIRT_SHARE_DIR")]
     kubevirt_share_dir: Option<String>,
-    /// Disks that go with the pod.
+    /// Directory of the disks that are deleted with the pod.
     #[arg(long, value_name = "DIR", env = "ORLOP_EPHEMERAL_DISK_DIR")]
     ephemeral_disk_dir: Option<String>,
-    /// Container disks that come in containers of their own.
+    /// Directory of the container disks that are shared by other containers.
     #[arg(long, value_name = "DIR", env = "ORLOP_CONTAINER_DISK_DIR")]
     container_disk_dir: Option<String>,
 }
@@ -70,13 +70,19 @@ struct DirectoryArguments {
 #[derive(clap::Args)]
 #[group(id = "virt_workers")]
 struct WorkerArguments {
-    /// Nodes that are worked on at the same time.
+    /// Number of disruption budgets to process at the same time.
+    #[arg(long, default_value_t = 3, env = "ORLOP_DISRUPTION_BUDGET_CONTROLLER_THREADS")]
+    disruption_budget_controller_threads: usize,
+    /// Number of nodes to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_NODE_CONTROLLER_THREADS")]
     node_controller_threads: usize,
-    /// VMs that are worked on at the same time.
+    /// Number of replica sets of instances to process at the same time.
+    #[arg(long, default_value_t = 3, env = "ORLOP_REPLICASET_CONTROLLER_THREADS")]
+    replicaset_controller_threads: usize,
+    /// Number of VMs to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_VM_CONTROLLER_THREADS")]
     vm_controller_threads: usize,
-    /// Instances that are worked on at the same time.
+    /// Number of instances to process at the same time.
     #[arg(long, default_value_t = 10, env = "ORLOP_VMI_CONTROLLER_THREADS")]
     vmi_controller_threads: usize,
 }
@@ -92,7 +98,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         directories,
         workers,
     } = arguments;
-    let selection = Selection::parse(controllers.iter().map(String::as_str), DESCRIPTORS).context("--controllers")?;
+    let names = controllers.iter().map(String::as_str);
+    let selection = Selection::parse(names, DESCRIPTORS, UNWRITTEN).context("--controllers")?;
     let launcher = Launcher {
         pull_secrets: image_pull_secret,
         pull_policy: pull_policy(&image_pull_policy)?,
@@ -100,13 +107,21 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         ..Launcher::new(launcher_image)
     };
     let configuration = json!({ "controllers": controllers, "launcherImage": launcher.image });
-    let WorkerArguments { node_controller_threads, vm_controller_threads, vmi_controller_threads } = workers;
+    let WorkerArguments {
+        disruption_budget_controller_threads,
+        node_controller_threads,
+        replicaset_controller_threads,
+        vm_controller_threads,
+        vmi_controller_threads,
+    } = workers;
     let mut settings = Settings::new(launcher);
+    settings.disruption_budget_workers = disruption_budget_controller_threads;
     settings.node_workers = node_controller_threads;
+    settings.replica_set_workers = replicaset_controller_threads;
     settings.vm_workers = vm_controller_threads;
     settings.vmi_workers = vmi_controller_threads;
     settings.image_volumes = image_volumes;
-    let plan = Plan {
+    let plan = ProgramSpec {
         name: NAME,
         port: PORT,
         descriptors: DESCRIPTORS,
@@ -122,12 +137,12 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         configuration: ("kubevirt.io", configuration),
         gauges: Some(("kubevirt_virt_controller_ready_status", "kubevirt_virt_controller_leading_status")),
     };
-    program::run(program, plan)
+    controller_program::run(program, plan)
 }
 
 fn pull_policy(text: &str) -> anyhow::Result<PullPolicy> {
     match PullPolicy::from(text) {
-        PullPolicy::Other(_) => anyhow::bail!("--image-pull-policy {text:?}: it is one of Always, IfNotPresent, Never"),
+        PullPolicy::Other(_) => anyhow::bail!("--image-pull-policy {text:?}: use Always, IfNotPresent or Never"),
         policy => Ok(policy),
     }
 }

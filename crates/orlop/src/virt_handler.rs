@@ -1,4 +1,4 @@
-//! `orlop virt-handler`: a node's controller of virtual machines; or hollow ones, whose guests exist only in the API.
+//! `orlop virt-handler`: runs the virtual machines of a node, or simulates those of hollow nodes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use virt_handler::hollow::{Behaviour, HollowHandlers};
 use virt_handler::{Handler, Settings};
 
 use crate::cluster::Cluster;
-use crate::program::duration;
+use crate::controller_program::duration;
 use crate::{hollow, of_node};
 
-/// Run the guests of a node, or of many.
+/// Run the virtual machines of a node, or simulate those of many nodes.
 #[derive(clap::Args)]
 #[group(id = "virt-handler")]
 pub(crate) struct Arguments {
@@ -20,28 +20,28 @@ pub(crate) struct Arguments {
     cluster: Cluster,
     #[command(flatten)]
     node: NodeArguments,
-    /// Pretend to run guests, of as many nodes as wanted.
+    /// Simulate guests, on any number of nodes.
     #[arg(long, env = "ORLOP_VIRT_HANDLER_HOLLOW")]
     hollow: bool,
-    /// Of how many nodes.
+    /// Number of simulated nodes.
     #[arg(long, default_value_t = 1, env = "ORLOP_VIRT_HANDLER_COUNT")]
     count: u32,
-    /// What the nodes are called, before their number.
+    /// Prefix of the node names; a number follows.
     #[arg(long, default_value = "hollow", env = "ORLOP_VIRT_HANDLER_PREFIX")]
     prefix: String,
-    /// How long from the hand-over of an instance until it runs.
+    /// Time that a simulated guest takes to start.
     #[arg(long, default_value = "0s", value_parser = duration, env = "ORLOP_VIRT_HANDLER_START_DELAY")]
     start_delay: Duration,
-    /// How long a guest takes to shut down; it is killed if its grace period is shorter.
+    /// Time that a simulated guest takes to shut down; it is killed if its grace period is shorter.
     #[arg(long, default_value = "0s", value_parser = duration, env = "ORLOP_VIRT_HANDLER_STOP_DELAY")]
     stop_delay: Duration,
-    /// How long a guest runs before it powers off by itself; for ever if unset.
+    /// Time after which a simulated guest powers off by itself; never if unset.
     #[arg(long, value_parser = duration, env = "ORLOP_VIRT_HANDLER_RUN_FOR")]
     run_for: Option<Duration>,
-    /// Of all guests, how many crash: between 0 and 1.
+    /// Fraction of simulated guests that crash, from 0 to 1.
     #[arg(long, default_value = "0", value_parser = share, env = "ORLOP_VIRT_HANDLER_CRASH_SHARE")]
     crash_share: f64,
-    /// Of all guests, how many fail to start: between 0 and 1.
+    /// Fraction of simulated guests that fail to start, from 0 to 1.
     #[arg(long, default_value = "0", value_parser = share, env = "ORLOP_VIRT_HANDLER_START_FAILURE_SHARE")]
     start_failure_share: f64,
 }
@@ -50,13 +50,13 @@ pub(crate) struct Arguments {
 #[derive(clap::Args)]
 #[group(id = "virt-handler-node")]
 struct NodeArguments {
-    /// The node's name; a pod gets it from its own spec.
+    /// Name of the node. A pod can get it from `spec.nodeName`.
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node_name: Option<String>,
-    /// The kubelet's folder on this machine.
+    /// Directory of the kubelet on this machine.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet", env = "ORLOP_KUBELET_DIR")]
     kubelet_dir: PathBuf,
-    /// A folder of its own, which must outlive it.
+    /// Directory for virt-handler's state; it must survive restarts.
     #[arg(
         long,
         value_name = "DIR",
@@ -64,13 +64,13 @@ struct NodeArguments {
         env = "ORLOP_VIRT_HANDLER_STATE_DIR"
     )]
     state_dir: PathBuf,
-    /// The QEMU that is asked what it offers.
+    /// QEMU program to query for supported features.
     #[arg(long, default_value = "qemu-system-x86_64", env = "ORLOP_QEMU")]
     qemu: PathBuf,
-    /// What runs guests: auto (KVM where it works, else emulation), kvm or tcg (emulation).
+    /// Accelerator: auto (KVM if it works, otherwise emulation), kvm or tcg (emulation).
     #[arg(long, default_value_t = Choice::Auto, env = "ORLOP_ACCELERATOR")]
     accelerator: Choice,
-    /// Instances that are looked at at the same time.
+    /// Number of instances to process at the same time.
     #[arg(long, default_value_t = 10, env = "ORLOP_VIRT_HANDLER_THREADS")]
     threads: usize,
 }
@@ -95,7 +95,7 @@ impl NodeArguments {
 
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-    share.ok_or_else(|| format!("{text:?} is not between 0 and 1"))
+    share.ok_or_else(|| format!("{text:?} is not a number from 0 to 1"))
 }
 
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {

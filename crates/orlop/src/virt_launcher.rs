@@ -1,4 +1,4 @@
-//! `orlop virt-launcher`: one VM, steered over a socket by its node's agent.
+//! `orlop virt-launcher`: one VM, controlled by virt-handler over a socket.
 
 mod console;
 mod network;
@@ -9,60 +9,60 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hypervisor::accelerator::Choice;
+use launcher_api::rpc;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use virt_launcher::boot::Workbench;
 use virt_launcher::reaper;
-use virt_launcher::rpc;
 use virt_launcher::server::{Attach, Service};
 
 use crate::logging::Sink;
-use crate::memory;
-use crate::workbench::{self, Place, Port};
+use crate::process_memory;
+use crate::workbench::{self, NamedPath, Port};
 
 /// How long the launcher stays after its guest has ended on a SIGTERM, for the node's agent to fetch how.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// Run one VM, as virt-handler says over a socket.
+/// Run one VM, controlled by virt-handler over a socket.
 #[derive(clap::Args)]
 #[group(id = "virt_launcher")]
 pub(crate) struct Arguments {
-    /// The socket to serve on; it appears when the launcher is ready.
+    /// Socket to listen on; it appears when the launcher is ready.
     #[arg(long, value_name = "PATH", env = "ORLOP_LAUNCHER_SOCKET")]
     socket: PathBuf,
-    /// The socket where virt-handler hands over the pod's network; without it the guest has QEMU's own network.
+    /// Socket on which virt-handler hands over the pod's network. By default, the guest uses QEMU's user-mode network.
     #[arg(long, value_name = "PATH", env = "ORLOP_NETWORK_SOCKET")]
     network_socket: Option<PathBuf>,
     #[command(flatten)]
     instance: Instance,
-    /// A folder for the guest's sockets; it is created, and emptied by whoever removes the pod.
-    #[arg(long, value_name = "FOLDER", env = "ORLOP_RUNTIME_DIR")]
+    /// Directory for the guest's sockets. It is created if missing, and removed together with the pod.
+    #[arg(long, value_name = "DIR", env = "ORLOP_RUNTIME_DIR")]
     runtime_dir: PathBuf,
-    /// A folder for disks that go with the guest; by default the one of its sockets.
-    #[arg(long, value_name = "FOLDER", env = "ORLOP_EPHEMERAL_DISK_DIR")]
+    /// Directory for disks that are deleted with the guest. The default is the directory of its sockets.
+    #[arg(long, value_name = "DIR", env = "ORLOP_EPHEMERAL_DISK_DIR")]
     ephemeral_disk_dir: Option<PathBuf>,
-    /// How long after a SIGTERM a guest that does not power off is killed, and how it ended is told.
+    /// Time after a SIGTERM when a guest that has not powered off is killed.
     #[arg(long, value_name = "SECONDS", default_value_t = 45, env = "ORLOP_GRACE_PERIOD_SECONDS")]
     grace_period_seconds: u64,
-    /// The mounted image with a container disk, or the disk in it: VOLUME=PATH.
+    /// Mounted image of a container disk, or the disk file in it: VOLUME=PATH.
     #[arg(long = "container-disk", value_name = "VOLUME=PATH", env = "ORLOP_CONTAINER_DISK", value_delimiter = ',')]
-    container_disks: Vec<Place>,
-    /// The folder of a host disk: VOLUME=PATH.
+    container_disks: Vec<NamedPath>,
+    /// Directory of a host disk: VOLUME=PATH.
     #[arg(long = "host-disk", value_name = "VOLUME=PATH", env = "ORLOP_HOST_DISK", value_delimiter = ',')]
-    host_disks: Vec<Place>,
-    /// The mounted image with the guest's kernel.
-    #[arg(long, value_name = "FOLDER", env = "ORLOP_KERNEL_BOOT")]
+    host_disks: Vec<NamedPath>,
+    /// Mounted image with the guest's kernel.
+    #[arg(long, value_name = "DIR", env = "ORLOP_KERNEL_BOOT")]
     kernel_boot: Option<PathBuf>,
-    /// The folder of EFI firmware, if it is not where distributions keep it.
-    #[arg(long, value_name = "FOLDER", env = "ORLOP_OVMF_PATH")]
+    /// Directory of the EFI firmware, if it is not where distributions put it.
+    #[arg(long, value_name = "DIR", env = "ORLOP_OVMF_PATH")]
     ovmf_path: Option<PathBuf>,
-    /// Emulate the guest, unless --accelerator says otherwise: its pod has no KVM.
+    /// Emulate the guest unless --accelerator is set, because its pod has no KVM.
     #[arg(long, env = "ORLOP_USE_EMULATION")]
     use_emulation: bool,
-    /// Copy what the guest writes to its serial console to standard output.
+    /// Copy the guest's serial console output to standard output.
     #[arg(long, env = "ORLOP_LOG_SERIAL_CONSOLE")]
     log_serial_console: bool,
-    /// Forward a port of this machine into the guest: HOST:GUEST or ADDRESS:HOST:GUEST.
+    /// Forward a port of this machine to the guest: HOST:GUEST or ADDRESS:HOST:GUEST.
     #[arg(short = 'p', long = "port", value_name = "FORWARD", env = "ORLOP_PORT", value_delimiter = ',')]
     ports: Vec<Port>,
     #[command(flatten)]
@@ -73,13 +73,13 @@ pub(crate) struct Arguments {
 #[derive(clap::Args)]
 #[group(id = "instance")]
 struct Instance {
-    /// Its name, for the log.
+    /// Name of the instance, for the log.
     #[arg(long, default_value = "", env = "ORLOP_INSTANCE_NAME")]
     name: String,
-    /// Its namespace, for the log.
+    /// Namespace of the instance, for the log.
     #[arg(long, default_value = "", env = "ORLOP_INSTANCE_NAMESPACE")]
     namespace: String,
-    /// Its UID; another one is refused.
+    /// UID of the instance; instances with another UID are refused.
     #[arg(long, env = "ORLOP_INSTANCE_UID")]
     uid: Option<String>,
 }
@@ -110,10 +110,10 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let service = Service::new(workbench, instance.uid, attach);
     tokio::spawn(async {
         if let Err(error) = reaper::bury_orphans().await {
-            tracing::warn!(%error, "orphans stay unburied");
+            tracing::warn!(%error, "cannot reap orphaned processes");
         }
     });
-    tokio::spawn(memory::forget_start());
+    tokio::spawn(process_memory::forget_start());
     let listener = listen(&socket)?;
     tracing::info!("ready");
     let serving = service.clone().serve(listener);
@@ -131,7 +131,7 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the guest's folders, and looks for everything that it needs.
+/// Makes the guest's directories, and looks for everything that it needs.
 fn prepare(arguments: &Arguments) -> anyhow::Result<Workbench> {
     let folder = &arguments.runtime_dir;
     std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
@@ -145,8 +145,8 @@ fn prepare(arguments: &Arguments) -> anyhow::Result<Workbench> {
         workbench.disks.clone_from(disks);
     }
     workbench.firmware.clone_from(&arguments.ovmf_path);
-    workbench.places.container_disks = Place::collect(&arguments.container_disks);
-    workbench.places.host_disks = Place::collect(&arguments.host_disks);
+    workbench.places.container_disks = NamedPath::collect(&arguments.container_disks);
+    workbench.places.host_disks = NamedPath::collect(&arguments.host_disks);
     workbench.places.kernel.clone_from(&arguments.kernel_boot);
     Ok(workbench)
 }

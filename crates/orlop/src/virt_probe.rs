@@ -4,25 +4,25 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use launcher_api::rpc::launcher_client::LauncherClient;
+use launcher_api::rpc::{Empty, ExecRequest};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
-use virt_launcher::rpc::launcher_client::LauncherClient;
-use virt_launcher::rpc::{Empty, ExecRequest};
 
-/// Ask the guest of this pod how it is, through its agent.
+/// Probe the guest of this pod through its guest agent.
 #[derive(clap::Args)]
 #[group(id = "virt_probe")]
 pub(crate) struct Arguments {
-    /// The launcher's socket.
+    /// Socket of the launcher.
     #[arg(long, value_name = "PATH", env = "ORLOP_LAUNCHER_SOCKET")]
     socket: PathBuf,
-    /// How long the guest may take.
+    /// Time that the guest may take to answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 1, env = "ORLOP_PROBE_TIMEOUT_SECONDS")]
     timeout_seconds: u64,
-    /// Only whether the guest's agent answers.
+    /// Only check whether the guest agent answers.
     #[arg(long, conflicts_with = "command", env = "ORLOP_PROBE_GUEST_AGENT_PING")]
     guest_agent_ping: bool,
-    /// A program in the guest and its arguments; it must end with 0.
+    /// Program to run in the guest, with its arguments; the probe succeeds if it exits with 0.
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -39,11 +39,11 @@ async fn probe(arguments: Arguments, timeout: Duration) -> anyhow::Result<()> {
     let Arguments { socket, guest_agent_ping, command, .. } = arguments;
     let mut client = LauncherClient::new(connect(socket).await.context("connect to the launcher")?);
     if guest_agent_ping {
-        client.guest_ping(Empty {}).await.context("ask the guest's agent")?;
+        client.guest_ping(Empty {}).await.context("ask the guest agent")?;
         return Ok(());
     }
     let mut words = command.into_iter();
-    let Some(program) = words.next() else { bail!("say --guest-agent-ping, or a command after --") };
+    let Some(program) = words.next() else { bail!("either --guest-agent-ping or a command after -- is required") };
     let request = ExecRequest {
         command: program.clone(),
         arguments: words.collect(),
@@ -53,7 +53,7 @@ async fn probe(arguments: Arguments, timeout: Duration) -> anyhow::Result<()> {
     if answer.exit_code != 0 {
         let words = String::from_utf8_lossy(if answer.stderr.is_empty() { &answer.stdout } else { &answer.stderr })
             .into_owned();
-        bail!("{program} ended with {}: {}", answer.exit_code, words.trim_end());
+        bail!("{program} exited with {}: {}", answer.exit_code, words.trim_end());
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 
-use crate::program::duration;
+use crate::controller_program::duration;
 use crate::trouble::{Sight, remedy};
 
 /// What still holds after this long is not going to change by itself.
@@ -28,10 +28,10 @@ const SECOND_LOOK: Duration = Duration::from_secs(5);
 #[derive(clap::Args)]
 #[group(id = "waiting")]
 pub(crate) struct Arguments {
-    /// Wait until the VM runs, and show what happens meanwhile; end at once when it cannot go on.
+    /// Wait until the VM runs, and show its progress. Exit at once if it cannot run.
     #[arg(long, env = "ORLOP_WAIT")]
     pub(crate) wait: bool,
-    /// How long to wait at the most.
+    /// Maximum time to wait.
     #[arg(long, default_value = "10m", value_parser = duration, env = "ORLOP_WAIT_TIMEOUT")]
     pub(crate) timeout: Duration,
 }
@@ -89,7 +89,7 @@ pub(crate) async fn until_running(
             }
             Ok(None) => bail!("the watch has ended"),
             Err(_) if Instant::now() < end => {}
-            Err(_) => bail!("{name} does not run after {} s; last: {told}", patience.as_secs()),
+            Err(_) => bail!("{name} is not running after {} s; last status: {told}", patience.as_secs()),
         }
         let warnings = warnings(client, namespace, name).await;
         let sight = Sight { vm: vm.as_ref(), vmi: vmi.as_ref(), warnings: &warnings };
@@ -117,18 +117,18 @@ pub(crate) async fn until_running(
                 writeln!(out, "{:6} ms  {name}: the guest has powered off", begun.elapsed().as_millis())?;
                 return Ok(());
             }
-            Outlook::Rests if is_started => bail!("{name} was asked to start and is stopped: somebody else stopped it"),
+            Outlook::Rests if is_started => bail!("{name} was started, but somebody else stopped it"),
             Outlook::Rests => {
                 writeln!(
                     out,
-                    "{:6} ms  {name} is not to run; `orlop start {name}` starts it",
+                    "{:6} ms  {name} is stopped; start it with `orlop start {name}`",
                     begun.elapsed().as_millis()
                 )?;
                 return Ok(());
             }
             Outlook::Stuck => {
                 let hint = sight.printable().and_then(|status| remedy(status, name));
-                bail!("{name} does not run: {told}{}", hint.map(|hint| format!("\n  -> {hint}")).unwrap_or_default());
+                bail!("{name} cannot run: {told}{}", hint.map(|hint| format!("\n  -> {hint}")).unwrap_or_default());
             }
         }
     }

@@ -1,6 +1,6 @@
-//! What `orlop run` and `orlop virt-launcher` need to boot a guest, and the flags that say where it is.
+//! What `orlop run` and `orlop virt-launcher` need to boot a guest, and its flags.
 
-mod place;
+mod named_path;
 mod port;
 
 use std::collections::BTreeMap;
@@ -13,33 +13,33 @@ use hypervisor::wiring::{Attachment, Forward};
 use storage::cache::Cache;
 use storage::pull::{Limits, Progress, Registries};
 use virt_launcher::boot::Workbench;
-use virt_launcher::volumes::Places;
+use virt_launcher::volumes::VolumePaths;
 
-pub(crate) use place::Place;
+pub(crate) use named_path::NamedPath;
 pub(crate) use port::Port;
 
 #[derive(clap::Args)]
 #[group(id = "workbench")]
 pub(crate) struct Arguments {
-    /// The file, folder or block device behind a persistent volume claim: NAME=PATH.
+    /// File, directory or block device behind a persistent volume claim: NAME=PATH.
     #[arg(long = "claim", value_name = "NAME=PATH", env = "ORLOP_CLAIM", value_delimiter = ',')]
-    claims: Vec<Place>,
-    /// The folder with the files of a secret: NAME=PATH.
+    claims: Vec<NamedPath>,
+    /// Directory with the files of a secret: NAME=PATH.
     #[arg(long = "secret", value_name = "NAME=PATH", env = "ORLOP_SECRET", value_delimiter = ',')]
-    secrets: Vec<Place>,
-    /// The folder with the files of a config map: NAME=PATH.
+    secrets: Vec<NamedPath>,
+    /// Directory with the files of a config map: NAME=PATH.
     #[arg(long = "config-map", value_name = "NAME=PATH", env = "ORLOP_CONFIG_MAP", value_delimiter = ',')]
-    config_maps: Vec<Place>,
-    /// A registry that is spoken to without TLS: HOST or HOST:PORT.
+    config_maps: Vec<NamedPath>,
+    /// Registry to access without TLS: HOST or HOST:PORT.
     #[arg(long = "insecure-registry", value_name = "HOST", env = "ORLOP_INSECURE_REGISTRY", value_delimiter = ',')]
     insecure_registries: Vec<String>,
-    /// Where pulled images are kept; by default a folder of the user's cache.
-    #[arg(long, value_name = "FOLDER", env = "ORLOP_CACHE_DIR")]
+    /// Directory for pulled images. The default is `orlop` in the user's cache directory.
+    #[arg(long, value_name = "DIR", env = "ORLOP_CACHE_DIR")]
     cache_dir: Option<PathBuf>,
-    /// The QEMU to run.
+    /// QEMU program to run guests with.
     #[arg(long, default_value = "qemu-system-x86_64", env = "ORLOP_QEMU")]
     qemu: PathBuf,
-    /// What runs guests: auto (KVM where it works, else emulation), kvm or tcg (emulation).
+    /// Accelerator: auto (KVM if it works, otherwise emulation), kvm or tcg (emulation).
     #[arg(long, default_value_t = Choice::Auto, env = "ORLOP_ACCELERATOR")]
     accelerator: Choice,
 }
@@ -49,7 +49,8 @@ impl Arguments {
     pub(crate) fn build(&self, folder: &Path, progress: Box<dyn Progress>) -> anyhow::Result<Workbench> {
         let Self { claims, secrets, config_maps, insecure_registries, cache_dir, qemu, accelerator } = self;
         let qemu = find_qemu(qemu)?;
-        let cache_dir = cache_dir.clone().or_else(default_cache).context("no home folder; name one by --cache-dir")?;
+        let cache_dir =
+            cache_dir.clone().or_else(default_cache).context("cannot find the home directory; set --cache-dir")?;
         std::fs::create_dir_all(&cache_dir).with_context(|| format!("create {}", cache_dir.display()))?;
         let this = std::env::current_exe().context("find this program")?;
         Ok(Workbench {
@@ -59,11 +60,11 @@ impl Arguments {
             folder: folder.to_owned(),
             disks: folder.to_owned(),
             firmware: None,
-            places: Places {
-                claims: Place::collect(claims),
-                secrets: Place::collect(secrets),
-                config_maps: Place::collect(config_maps),
-                ..Places::default()
+            places: VolumePaths {
+                claims: NamedPath::collect(claims),
+                secrets: NamedPath::collect(secrets),
+                config_maps: NamedPath::collect(config_maps),
+                ..VolumePaths::default()
             },
             cache: Cache::open(&cache_dir.join("images"), Limits::default()).context("open the image cache")?,
             registries: registries(insecure_registries)?,
@@ -85,7 +86,10 @@ pub(crate) fn user_network(vmi: &VirtualMachineInstance, ports: &[Port]) -> BTre
 
 fn find_qemu(program: &Path) -> anyhow::Result<PathBuf> {
     hypervisor::programs::qemu(program).with_context(|| {
-        format!("{} is not installed; on Debian: apt-get install qemu-system-x86 qemu-utils", program.display())
+        format!(
+            "{} is not installed; on Debian or Ubuntu run `sudo apt-get install qemu-system-x86 qemu-utils`",
+            program.display()
+        )
     })
 }
 

@@ -17,6 +17,8 @@ mod hostile;
 mod logging;
 #[path = "apiserver/process.rs"]
 mod process;
+#[path = "apiserver/rights.rs"]
+mod rights;
 #[path = "apiserver/space.rs"]
 mod space;
 
@@ -35,7 +37,7 @@ async fn a_clean_stop_ends_well_and_the_next_start_finds_all() {
     assert_eq!(server.get("a").await.unwrap(), made);
 }
 
-/// What a folder is called is kept by the folder above it, which has to be written as well.
+/// What a directory is called is kept by the directory above it, which has to be written as well.
 #[tokio::test]
 #[ignore = "needs strace: make test"]
 async fn folders_that_it_makes_are_on_disk_before_it_serves() {
@@ -155,5 +157,5 @@ async fn a_process_whose_store_failed_ends() {
     let error = server.create("b", "1").await.unwrap_err().to_string();
     assert!(error.contains("500"), "{error}");
     let said = testkit::waiting::within("the end of the process", server.failed()).await;
-    assert!(said.contains("orlop: the store failed: no such table"), "{said}");
+    assert!(said.contains("orlop: the store has failed: no such table"), "{said}");
 }

@@ -1,11 +1,15 @@
 //! `orlop virt-launcher` with real guests, steered over its socket as a node's agent does.
 
+#[path = "launcher/changes.rs"]
+mod changes;
 #[path = "launcher/limited.rs"]
 mod limited;
 #[path = "launcher/still.rs"]
 mod still;
 #[expect(dead_code, reason = "other tests drive `orlop run`")]
 mod support;
+#[path = "launcher/trouble.rs"]
+mod trouble;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -17,6 +21,9 @@ use e2e::console::PATIENCE;
 use e2e::guest;
 use hyper_util::rt::TokioIo;
 use hypervisor::render::{AGENT_SOCKET, MONITOR_SOCKET, SERIAL_SOCKET, VNC_SOCKET};
+use launcher_api::Outcome;
+use launcher_api::rpc::launcher_client::LauncherClient;
+use launcher_api::rpc::{self, Empty, End, ExecRequest, ShutdownRequest, State, SyncRequest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::waiting::until;
@@ -26,12 +33,15 @@ use tokio::sync::watch;
 use tokio_stream::StreamExt;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
-use virt_launcher::rpc::launcher_client::LauncherClient;
-use virt_launcher::rpc::{self, Empty, End, ExecRequest, ShutdownRequest, State, SyncRequest};
 
+use changes::{
+    a_guest_moves_from_one_launcher_to_another, a_guest_that_runs_becomes_what_it_is_told_to_be,
+    a_guest_that_starts_again_finds_everything_where_it_was,
+};
 use limited::Limited;
 use still::{a_frozen_guest_writes_nothing, a_paused_guest_takes_no_time};
 use support::{instance, orlop, qemus};
+use trouble::{a_qemu_that_does_not_start_is_told_in_its_own_words, an_attempt_that_failed_is_in_nobodys_way};
 
 fn request(vmi: &Value) -> SyncRequest {
     SyncRequest { instance: vmi.to_string().into_bytes(), ..SyncRequest::default() }
@@ -49,6 +59,9 @@ fn main() -> std::process::ExitCode {
         async a_sigterm_shuts_the_guest_down_before_the_launcher_ends,
         async a_qemu_that_does_not_start_is_told_in_its_own_words,
         async an_attempt_that_failed_is_in_nobodys_way,
+        async a_guest_that_runs_becomes_what_it_is_told_to_be,
+        async a_guest_that_starts_again_finds_everything_where_it_was,
+        async a_guest_moves_from_one_launcher_to_another,
     ];
     let limited = tests![async an_out_of_memory_kill_is_told_as_such];
     let limited = limited.into_iter().map(|test| test.needing(&[Need::Root]));
@@ -92,6 +105,12 @@ impl Launcher {
     async fn boot(&mut self, vmi: &Value) -> Result<()> {
         self.client.sync(request(vmi)).await?;
         self.reaches(|domain| domain.state() == State::Running).await.map(drop)
+    }
+
+    /// Tells it what the guest is to be, and what came of it.
+    async fn outcome(&mut self, vmi: &Value) -> Result<Outcome> {
+        let answer = self.client.sync(request(vmi)).await?.into_inner();
+        Ok(Outcome::from_answer(Ok(&answer)))
     }
 
     /// Waits for an event of which this is true.
@@ -207,8 +226,8 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     launcher.client.sync(request(&vmi)).await?;
     let mut other = vmi.clone();
     other["metadata"]["uid"] = "another".into();
-    let refused = launcher.client.sync(request(&other)).await;
-    ensure!(refused.is_err_and(|status| status.code() == tonic::Code::AlreadyExists));
+    let refused = launcher.outcome(&other).await?;
+    ensure!(matches!(&refused, Outcome::Never(why) if why[0].path == "metadata.uid"), "{refused}");
     ensure!(launcher.client.delete(Empty {}).await.is_err(), "a running guest is not deleted");
 
     launcher.client.shutdown(ShutdownRequest { grace_ms: Some(60_000) }).await?;
@@ -328,46 +347,6 @@ async fn a_sigterm_shuts_the_guest_down_before_the_launcher_ends() -> Result<()>
     let status = launcher.process.wait()?;
     ensure!(status.success(), "{status}");
     Ok(())
-}
-
-async fn a_qemu_that_does_not_start_is_told_in_its_own_words() -> Result<()> {
-    let mut launcher = Launcher::start("failed").await?;
-    let vmi = demo("failed", &json!({ "cpu": { "model": "NoSuchModel" } }))?;
-    let domain = launcher.client.sync(request(&vmi)).await?.into_inner();
-    ensure!(domain.end() == End::FailedToStart && domain.reason.contains("NoSuchModel"), "{domain:?}");
-    ensure!(qemus("failed").is_empty());
-
-    // What can be known before QEMU is asked is refused, and the launcher is as free as before.
-    let mut launcher = Launcher::start("refused").await?;
-    let vmi = demo("refused", &json!({ "launchSecurity": { "sev": {} } }))?;
-    let refused = launcher.client.sync(request(&vmi)).await;
-    let status = refused.err().context("it was taken")?;
-    ensure!(status.message().contains("spec.domain.launchSecurity"), "{status}");
-    ensure!(launcher.client.get_domain(Empty {}).await?.into_inner().state() != State::Running);
-    Ok(())
-}
-
-async fn an_attempt_that_failed_is_in_nobodys_way() -> Result<()> {
-    let mut launcher = Launcher::start("again").await?;
-    let whole = demo("again", &json!({}))?;
-    let mut vmi = whole.clone();
-    let volumes = vmi["spec"]["volumes"].as_array_mut().context("volumes")?;
-    volumes.insert(0, json!({ "name": "made", "emptyDisk": { "capacity": "1Mi" } }));
-    volumes.push(json!({ "name": "lost", "containerDisk": { "image": "oci:/no/such/folder:x" } }));
-    // The reason stays the same: what the first attempt has made is not what the second one stumbles over.
-    for _ in 0..2 {
-        let status = launcher.client.sync(request(&vmi)).await.err().context("there is no such image")?;
-        ensure!(status.message().contains("spec.volumes[2].containerDisk"), "{status}");
-        ensure!(status.code() == tonic::Code::Unavailable, "an image may come: {status}");
-    }
-    // What nobody makes a disk of is no use to try again.
-    let volumes = vmi["spec"]["volumes"].as_array_mut().context("volumes")?;
-    volumes[2] = json!({ "name": "lost", "serviceAccount": { "serviceAccountName": "x" } });
-    let status = launcher.client.sync(request(&vmi)).await.err().context("it is not supported")?;
-    ensure!(status.code() == tonic::Code::InvalidArgument, "{status}");
-    ensure!(status.message().contains("spec.volumes[2].serviceAccount"), "{status}");
-    // And the guest starts once it can.
-    launcher.boot(&whole).await
 }
 
 async fn an_out_of_memory_kill_is_told_as_such() -> Result<()> {

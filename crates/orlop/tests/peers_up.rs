@@ -5,8 +5,8 @@
 #[path = "up/guests.rs"]
 mod guests;
 #[expect(dead_code, reason = "this test uses a part of it")]
-#[path = "up/machine.rs"]
-mod machine;
+#[path = "up/test_host.rs"]
+mod test_host;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use testkit::{Harness, Need, tests};
 
 use guests::{bare, linux};
-use machine::{Machine, qemus};
+use test_host::{TestHost, qemus};
 
 /// How long kubectl may wait. Guests are emulated.
 const WAIT: &str = "--timeout=600s";
@@ -31,7 +31,7 @@ fn main() -> std::process::ExitCode {
 type Step = fn(&Kubectl<'_>) -> Result<()>;
 
 fn kubectl_sees_and_steers_what_runs_here() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     let kubectl = Kubectl(&machine);
     kubectl.apply(&linux("first", "Always")?.to_string())?;
     kubectl.ok(&["wait", "--for=condition=Ready", "vm/first", WAIT])?;
@@ -51,7 +51,7 @@ fn kubectl_sees_and_steers_what_runs_here() -> Result<()> {
 }
 
 /// kubectl as the admin of a machine.
-struct Kubectl<'a>(&'a Machine);
+struct Kubectl<'a>(&'a TestHost);
 
 impl Kubectl<'_> {
     fn command(&self, arguments: &[&str]) -> Result<Command> {
@@ -138,7 +138,7 @@ fn logs(kubectl: &Kubectl<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What is in the folder of examples runs, with a disk that is here.
+/// What is in the directory of examples runs, with a disk that is here.
 fn examples(kubectl: &Kubectl<'_>) -> Result<()> {
     let image = e2e::guest::image("demo")?;
     let manifests = EXAMPLES.map(|(path, replaced)| -> Result<String> {

@@ -22,12 +22,12 @@ mod leftovers;
 mod logging;
 #[path = "up/looking.rs"]
 mod looking;
-#[path = "up/machine.rs"]
-mod machine;
 #[path = "up/machines.rs"]
 mod machines;
 #[path = "up/networking.rs"]
 mod networking;
+#[path = "up/nodes.rs"]
+mod nodes;
 #[path = "up/operating.rs"]
 mod operating;
 #[path = "up/pods.rs"]
@@ -36,6 +36,8 @@ mod pods;
 mod storing;
 #[path = "up/strategies.rs"]
 mod strategies;
+#[path = "up/test_host.rs"]
+mod test_host;
 
 use testkit::{Harness, Need};
 
@@ -55,6 +57,7 @@ fn main() -> std::process::ExitCode {
         networking::TESTS,
         storing::TESTS,
         images::TESTS,
+        nodes::TESTS,
         killing::TESTS,
     ];
     let tests = all.concat().into_iter().map(|(name, test)| testkit::Test::new(name, move || run(test)));

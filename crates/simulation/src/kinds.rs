@@ -7,18 +7,29 @@ use api::crd::CrdError;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Value, json};
 
-const KINDS: [&str; 7] = [
+use crate::Scene;
+
+const KINDS: [&str; 8] = [
     "KubeVirt",
     "VirtualMachine",
     "VirtualMachineClusterInstancetype",
     "VirtualMachineClusterPreference",
     "VirtualMachineInstance",
+    "VirtualMachineInstanceReplicaSet",
     "VirtualMachineInstancetype",
     "VirtualMachinePreference",
 ];
 
+/// The kinds of a scene.
+pub(crate) fn of(scene: Scene) -> Result<Vec<CustomResourceDefinition>, CrdError> {
+    match scene {
+        Scene::Deployments => Ok(Vec::new()),
+        Scene::VirtualMachines(_) => definitions(),
+    }
+}
+
 /// Their definitions. Made once for all runs of a process.
-pub(crate) fn definitions() -> Result<Vec<CustomResourceDefinition>, CrdError> {
+fn definitions() -> Result<Vec<CustomResourceDefinition>, CrdError> {
     static MADE: OnceLock<Vec<CustomResourceDefinition>> = OnceLock::new();
     if let Some(made) = MADE.get() {
         return Ok(made.clone());

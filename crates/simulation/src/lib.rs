@@ -5,7 +5,8 @@
 //! controller-manager ───────┐   ▼
 //! scheduler ────────────────┼─ wire ──▶ API server (memory) ──▶ witness: what must hold, after every event
 //! virt-controller ──────────┤   │
-//! hollow nodes, handlers ───┘   └─ delays, refusals, lost requests and answers, cut watches, partitions, crashes
+//! virt-handler, hollow nodes┘   └─ delays, refusals, lost requests and answers, cut watches, partitions, crashes
+//!      └── simulated launchers ──▶ ledger: who may write, who could go on
 //! ```
 //! There are two scenes: deployments and what every cluster has, and virtual machines. Which processes there are, what the
 //! user does and what must hold is a scene's own; all else is shared.
@@ -15,9 +16,12 @@
 
 mod chance;
 mod kinds;
+mod ledger;
 mod log;
+mod machines;
 mod process;
 mod progress;
+mod rights;
 mod scenario;
 mod settled;
 mod travels;
@@ -25,14 +29,17 @@ mod wire;
 mod witness;
 mod world;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube_controllers::table::{DESCRIPTORS, Settings};
 use manager::descriptor::Descriptor;
 use manager::errors::chain;
+use virt_handler::hollow::Twin;
 
 pub use log::{About, Entry, Log};
 pub use progress::Progress;
+pub use rights::Right;
 
 /// What is simulated.
 #[derive(Clone)]
@@ -64,10 +71,12 @@ pub enum Scene {
 #[derive(Clone, Copy)]
 pub struct VirtualMachines {
     /// Their controllers; a test replaces one by a broken one.
-    pub controllers: &'static [Descriptor<virt_controller::table::Settings>],
+    pub controllers: &'static [Descriptor<virt_controller::Settings>],
     /// Whether the user takes pods away by force. Who does that says that their guests have ended, and nobody can tell: so it
     /// is not checked then that a disk has one writer.
     pub by_force: bool,
+    /// The handlers; a test has broken ones.
+    pub handlers: Twin,
 }
 
 impl Options {
@@ -81,7 +90,8 @@ impl Options {
     /// Virtual machines, with all controllers as they are.
     #[must_use]
     pub fn virtual_machines(seed: u64) -> Self {
-        let scene = VirtualMachines { controllers: virt_controller::table::DESCRIPTORS, by_force: false };
+        let scene =
+            VirtualMachines { controllers: virt_controller::DESCRIPTORS, by_force: false, handlers: Twin::None };
         Self { scene: Scene::VirtualMachines(scene), ..Self::seeded(seed) }
     }
 
@@ -125,6 +135,8 @@ pub struct Outcome {
     pub progress: Progress,
     /// All requests, in the order of their answers.
     pub log: Log,
+    /// What the processes asked for, each thing once.
+    pub rights: BTreeSet<Right>,
     /// How long it took by the simulated clock.
     pub lasted: Seconds,
 }
@@ -143,7 +155,8 @@ pub fn run(options: &Options) -> Result<Outcome, SimulationError> {
     let _collector = options.trace.then(|| log::collect(&world));
     let progress = runtime.block_on(scenario::play(options, &world))?;
     let lasted = runtime.block_on(async { world.now() });
-    Ok(Outcome { violations: world.violations(), progress, log: world.take_log(), lasted })
+    let (rights, log) = (world.take_rights(), world.take_log());
+    Ok(Outcome { violations: world.violations(), progress, log, rights, lasted })
 }
 
 /// Why there is no outcome.
@@ -154,7 +167,7 @@ pub enum SimulationError {
     Runtime(#[source] std::io::Error),
     /// No server.
     #[error("start the server")]
-    Server(#[from] apiserver::OpenError),
+    Server(#[from] virt_server::StartError),
     /// No kinds of virtual machines.
     #[error("make the kinds of virtual machines")]
     Kinds(#[from] api::crd::CrdError),

@@ -9,6 +9,7 @@ use manager::context::{Chance, Now};
 use tokens::{SignError, Signer};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use virt_handler::hollow::Machines;
 
 use crate::world::World;
 use crate::{Options, Scene};
@@ -59,6 +60,9 @@ pub(crate) fn of(scene: Scene) -> Vec<Process> {
     };
     all.iter().map(|(name, role)| Process::new(name, *role)).collect()
 }
+
+/// The image of launchers, which nobody but virt-controller makes pods of.
+pub(crate) const LAUNCHER: &str = "launcher:v1";
 
 /// What every namespace is told to trust.
 pub(crate) const ROOT_CA: &str = "the authority";
@@ -123,13 +127,13 @@ impl Process {
         }
     }
 
-    pub(crate) fn start(&mut self, options: &Options, server: &ApiServer, world: &Arc<World>) {
+    pub(crate) fn start(&mut self, options: &Options, server: &ApiServer, world: &Arc<World>, machines: &Machines) {
         self.starts += 1;
         let identity = self.identity();
         world.note(format!("{identity} starts"));
         let seed = self.starts.wrapping_mul(31).wrapping_add(self.name.bytes().map(u64::from).sum());
         let seed = world.seed.wrapping_add(seed);
-        let start = Start { options, server, world, identity, seed, chance: Chance::seeded(seed) };
+        let start = Start { options, server, world, machines, identity, seed, chance: Chance::seeded(seed) };
         let running = match self.role {
             Role::ControllerManager => elected::controller_manager(start),
             Role::Scheduler => elected::scheduler(start),
@@ -146,6 +150,7 @@ struct Start<'a> {
     options: &'a Options,
     server: &'a ApiServer,
     world: &'a Arc<World>,
+    machines: &'a Machines,
     identity: String,
     /// Of this start alone.
     seed: u64,

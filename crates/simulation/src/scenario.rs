@@ -6,14 +6,17 @@ use std::time::Duration;
 use apiserver::{ApiServer, Clock, Place};
 use jiff::Timestamp;
 use kube::Client;
+use manager::context::Chance as AnyChance;
 use tokio::time::sleep;
+use virt_handler::hollow::Machines;
+use virt_server::Settings;
 
 use crate::chance::Chance;
-use crate::process::{self, Process};
+use crate::process::{self, LAUNCHER, Process};
 use crate::settled::Wrong;
 use crate::witness::Witness;
 use crate::world::{LONGEST_CUT, World};
-use crate::{Options, Progress, Scene, SimulationError, settled, wire};
+use crate::{Options, Progress, Scene, SimulationError, kinds, machines, settled, wire};
 
 mod user;
 
@@ -30,15 +33,28 @@ const LATEST_REST: Duration = Duration::from_secs(45 * 60);
 pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Progress, SimulationError> {
     world.now();
     let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-    let server = ApiServer::builder(Place::Memory).clock(clock).seed(options.seed).without_policy().start().await?;
+    let builder = ApiServer::builder(Place::Memory).clock(clock).seed(options.seed);
+    let rights = world.clone();
+    let builder = builder.on_decision(move |who, what, decision| rights.decided(who, what, decision));
+    let settings = Settings {
+        kinds: kinds::of(options.scene)?,
+        chance: AnyChance::seeded(options.seed),
+        machine_image: Some(LAUNCHER.to_owned()),
+        guests: None,
+    };
+    let server = virt_server::start(builder, settings).await?;
     let client = wire::direct(&server);
     let witness = Witness::new(options.scene);
-    let mut user = User::new(client.clone(), witness.clone(), options);
-    user.prepare().await?;
-    witness.start(&client);
+    let machines = machines::of(world);
+    let user = User::new(client.clone(), witness.clone(), machines.clone(), options);
+    witness.start(&client, world);
+    if matches!(options.scene, Scene::VirtualMachines(_)) {
+        machines::start(&machines, &client);
+    }
     let mut play = Play {
         options,
         world,
+        machines,
         processes: process::of(options.scene),
         user,
         client,
@@ -57,6 +73,8 @@ pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Progre
 struct Play<'a> {
     options: &'a Options,
     world: &'a Arc<World>,
+    /// What outlives the processes.
+    machines: Machines,
     server: ApiServer,
     processes: Vec<Process>,
     user: User,
@@ -161,7 +179,7 @@ impl Play<'_> {
     }
 
     async fn judge(&self) -> Result<Wrong, SimulationError> {
-        let mut wrong = settled::check(self.options.scene, &self.client).await?;
+        let mut wrong = settled::check(self.options.scene, &self.client, &self.world.ledger).await?;
         let progress = self.witness.progress();
         if progress.ran == 0 {
             wrong.add(None, format!("nothing ever ran: {progress}"));
@@ -184,7 +202,7 @@ impl Play<'_> {
     fn keep_up(&mut self, permille: u32) {
         for process in &mut self.processes {
             if process.may_start() && self.chance.permille(permille) {
-                process.start(self.options, &self.server, self.world);
+                process.start(self.options, &self.server, self.world, &self.machines);
             }
         }
     }

@@ -9,10 +9,12 @@ use kube::core::DynamicObject;
 use kube::discovery::{Discovery, verbs};
 use kube::{Api, Client, ResourceExt as _};
 
+use crate::ledger::Book;
 use crate::process::ROOT_CA;
 use crate::{About, Scene};
 
 mod deployments;
+mod sets;
 mod virtual_machines;
 
 /// What is wrong, and with which object.
@@ -25,12 +27,15 @@ impl Wrong {
     }
 }
 
-pub(crate) async fn check(scene: Scene, client: &Client) -> Result<Wrong, kube::Error> {
+pub(crate) async fn check(scene: Scene, client: &Client, ledger: &Book) -> Result<Wrong, kube::Error> {
     let mut wrong = Wrong::default();
     namespaces(client, &mut wrong).await?;
     match scene {
         Scene::Deployments => deployments::check(client, &mut wrong).await?,
-        Scene::VirtualMachines(_) => virtual_machines::check(client, &mut wrong).await?,
+        Scene::VirtualMachines(_) => {
+            virtual_machines::check(client, ledger, &mut wrong).await?;
+            sets::check(client, &mut wrong).await?;
+        }
     }
     garbage(client, &mut wrong).await?;
     Ok(wrong)

@@ -38,9 +38,9 @@ pub(crate) fn direct(server: &ApiServer) -> Client {
     Client::new(server.for_identity(Identity::admin()), "default")
 }
 
-/// A process' way.
+/// A process' way, with whatever rights the service has.
 pub(crate) fn client(
-    server: &ApiServer,
+    server: InProcess,
     world: &Arc<World>,
     process: &str,
     client: &str,
@@ -50,7 +50,7 @@ pub(crate) fn client(
     // What elects and what tells are not what leads.
     let leads = !matches!(client, "leader-election" | "events" | "shared-caches");
     let wire = Wire {
-        server: server.for_identity(Identity::admin()),
+        server,
         world: world.clone(),
         process: process.to_owned(),
         client: client.to_owned(),
@@ -192,7 +192,7 @@ impl Wire {
         } else if !path.contains("/events") && !is_heartbeat(path, body) {
             self.world.written(format!("{}: {} {path}", letter.who, letter.method));
         }
-        if let (Some(namespace), Some(name)) = (namespace_of_instances(path), &letter.makes) {
+        if let (Some(namespace), Some(name)) = (namespace_of("/virtualmachineinstances", path), &letter.makes) {
             self.world.made((namespace.to_owned(), name.clone()), &letter.who);
         }
     }
@@ -241,6 +241,9 @@ impl Drop for OnItsWay {
         runtime.spawn(async move {
             sleep(after).await;
             wire.world.took(&letter.who, since);
+            if let (Some(namespace), Some(name)) = (namespace_of("/pods", &letter.path), &letter.makes) {
+                wire.world.outlived((namespace.to_owned(), name.clone()), since);
+            }
             // Nobody waits for the answer.
             drop(wire.deliver(letter, ", after its sender was gone").await);
         });
@@ -263,10 +266,10 @@ fn named(body: &[u8]) -> Option<String> {
     metadata.name.or(metadata.generate_name)
 }
 
-/// The namespace in a path of all its instances.
-fn namespace_of_instances(path: &str) -> Option<&str> {
+/// The namespace in a path of all its objects of a resource.
+fn namespace_of<'a>(resource: &str, path: &'a str) -> Option<&'a str> {
     let path = path.split('?').next()?;
-    path.strip_suffix("/virtualmachineinstances")?.rsplit('/').next()
+    path.strip_suffix(resource)?.rsplit('/').next()
 }
 
 /// A node's handler says that it is there: as a lease, it is never at rest.

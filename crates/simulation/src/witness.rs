@@ -10,6 +10,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 
+use crate::ledger::Book;
 use crate::world::World;
 use crate::{About, Progress, Scene};
 
@@ -19,18 +20,23 @@ mod virtual_machines;
 /// What the user holds objects by.
 pub(crate) const HOLD: &str = "simulation.orlop.dev/hold";
 
+/// The kind of replica sets of instances.
+const SET: &str = "VirtualMachineInstanceReplicaSet";
+
 /// Group, version and kind.
 type Kind = (&'static str, &'static str, &'static str);
 
 const WITH_DEPLOYMENTS: [Kind; 4] =
     [("", "v1", "Pod"), ("apps", "v1", "ReplicaSet"), ("apps", "v1", "Deployment"), ("", "v1", "ConfigMap")];
 
-const WITH_VIRTUAL_MACHINES: [Kind; 4] = [
+const WITH_VIRTUAL_MACHINES: [Kind; 5] = [
     ("", "v1", "Pod"),
     ("", "v1", "Namespace"),
     ("kubevirt.io", "v1", "VirtualMachine"),
-    ("kubevirt.io", "v1", "VirtualMachineInstance"),
+    ("kubevirt.io", "v1", VMI),
+    ("kubevirt.io", "v1", SET),
 ];
+const VMI: &str = "VirtualMachineInstance";
 
 /// Sees everything.
 #[derive(Clone)]
@@ -50,6 +56,8 @@ struct Heard {
     deleted: bool,
     kind: &'static str,
     object: Box<DynamicObject>,
+    /// The pod in which its guest could go on at that moment, of an instance.
+    holder: Option<String>,
 }
 
 /// What is known so far.
@@ -70,19 +78,19 @@ impl Witness {
     }
 
     /// Starts to watch; ends with the runtime.
-    pub(crate) fn start(&self, client: &Client) {
+    pub(crate) fn start(&self, client: &Client, world: &Arc<World>) {
         for (group, version, kind) in self.kinds {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-            let witness = self.clone();
+            let (witness, ledger) = (self.clone(), world.ledger.clone());
             tokio::spawn(async move {
                 let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
                 while let Some(event) = events.next().await {
                     match event {
                         Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
-                            witness.hear(kind, false, object);
+                            witness.hear(kind, false, object, &ledger);
                         }
-                        Ok(watcher::Event::Delete(object)) => witness.hear(kind, true, object),
+                        Ok(watcher::Event::Delete(object)) => witness.hear(kind, true, object, &ledger),
                         Ok(watcher::Event::Init | watcher::Event::InitDone) | Err(_) => {}
                     }
                 }
@@ -94,9 +102,10 @@ impl Witness {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, kind: &'static str, deleted: bool, object: DynamicObject) {
+    fn hear(&self, kind: &'static str, deleted: bool, object: DynamicObject, ledger: &Book) {
         let revision = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0);
-        let heard = Heard { at: Instant::now(), deleted, kind, object: Box::new(object) };
+        let holder = object.uid().filter(|_| kind == VMI).and_then(|uid| ledger.holder(&uid));
+        let heard = Heard { at: Instant::now(), deleted, kind, object: Box::new(object), holder };
         self.shared().heard.insert(revision, heard);
     }
 
@@ -112,9 +121,12 @@ impl Witness {
     pub(crate) fn look(&self, world: &World) {
         let mut shared = self.shared();
         let Shared { heard, seen } = &mut *shared;
+        for (about, what) in world.ledger.take_broken() {
+            world.violated(Some(about), what);
+        }
         for (revision, heard) in std::mem::take(heard) {
             let broken = match seen {
-                Seen::Deployments(seen) => seen.look(&heard),
+                Seen::Deployments(seen) => seen.look(&heard, world),
                 Seen::VirtualMachines(seen) => seen.look(&heard, world),
             };
             if let Some(what) = broken {

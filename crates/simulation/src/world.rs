@@ -1,14 +1,17 @@
 //! What all parts of a run share: the clock, the log, the faults that are on, and what did not hold.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use apiserver::{Attributes, Decision, Identity};
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 
 use crate::chance::Chance;
+use crate::ledger::Book;
 use crate::log::{Entry, Log};
+use crate::rights::{Right, Rights};
 use crate::travels::Travels;
 use crate::wire::Letter;
 use crate::{About, Scene, Seconds, Violation};
@@ -23,6 +26,8 @@ const LONGEST_STALL: Duration = Duration::from_secs(15);
 
 pub(crate) struct World {
     pub(crate) seed: u64,
+    /// What launchers say of themselves.
+    pub(crate) ledger: Arc<Book>,
     state: Mutex<State>,
 }
 
@@ -36,8 +41,11 @@ struct State {
     /// Who holds which lease.
     leaders: BTreeMap<String, String>,
     travels: Travels,
+    rights: Rights,
     /// Who made instances, by namespace and name.
     makers: BTreeMap<(String, String), String>,
+    /// When requests left that made pods after their senders were gone, by namespace and name.
+    outlived: BTreeMap<(String, String), Instant>,
     /// When something other than a lease or an event was last written.
     last_write: Option<(Instant, String)>,
     /// How often that was.
@@ -103,12 +111,14 @@ impl World {
             cut_off: BTreeMap::new(),
             leaders: BTreeMap::new(),
             travels: Travels::new(seed),
+            rights: Rights::default(),
             makers: BTreeMap::new(),
+            outlived: BTreeMap::new(),
             last_write: None,
             writes: 0,
             violations: Vec::new(),
         };
-        Self { seed, state: Mutex::new(state) }
+        Self { seed, ledger: Arc::default(), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -270,6 +280,16 @@ impl World {
         self.state().makers.get(place).cloned()
     }
 
+    /// A request to make a pod, which left at that time, arrives although its sender is gone.
+    pub(crate) fn outlived(&self, place: (String, String), left: Instant) {
+        self.state().outlived.insert(place, left);
+    }
+
+    /// When the request left that made a pod after its sender was gone.
+    pub(crate) fn left(&self, place: &(String, String)) -> Option<Instant> {
+        self.state().outlived.get(place).copied()
+    }
+
     pub(crate) fn leads(&self, lease: &str, holder: &str) {
         self.state().leaders.insert(lease.to_owned(), holder.to_owned());
     }
@@ -287,6 +307,19 @@ impl World {
     /// How often something was written so far: where it is the same as before, so is all else.
     pub(crate) fn writes(&self) -> u64 {
         self.state().writes
+    }
+
+    /// Whether somebody may do something was decided. A role that lacks something shows at once, not by what does not come.
+    pub(crate) fn decided(&self, who: &Identity, what: Attributes<'_>, decision: &Decision) {
+        let Some(right) = Right::of(who, what) else { return };
+        if !decision.allowed {
+            self.violated(None, format!("{right} is refused by its role"));
+        }
+        self.state().rights.note(right);
+    }
+
+    pub(crate) fn take_rights(&self) -> BTreeSet<Right> {
+        self.state().rights.take()
     }
 
     /// How long ago something was written, and what.

@@ -5,6 +5,7 @@
 mod support;
 
 use simulation::{Options, Scene, Seconds, VirtualMachines, check};
+use virt_handler::hollow::Twin;
 
 #[test]
 fn what_must_hold_holds_for_every_seed() {
@@ -14,8 +15,8 @@ fn what_must_hold_holds_for_every_seed() {
 #[test]
 fn whoever_takes_pods_away_by_force_breaks_nothing_else() {
     support::check_seeds(4, |seed| {
-        let controllers = virt_controller::table::DESCRIPTORS;
-        let scene = Scene::VirtualMachines(VirtualMachines { controllers, by_force: true });
+        let controllers = virt_controller::DESCRIPTORS;
+        let scene = Scene::VirtualMachines(VirtualMachines { controllers, by_force: true, handlers: Twin::None });
         Options { scene, ..Options::virtual_machines(seed) }
     });
 }
@@ -31,4 +32,10 @@ fn an_instance_whose_pod_came_and_went_unseen_has_another_soon() {
 #[test]
 fn a_revision_that_is_known_late_is_heeded() {
     check(&Options::virtual_machines(519_839_741)).unwrap();
+}
+
+/// In this seed the user deletes a pod that no node had room for, and the VM does not start another.
+#[test]
+fn a_vm_whose_pod_found_no_node_and_is_gone_has_stopped() {
+    check(&Options::virtual_machines(20_000_132)).unwrap();
 }

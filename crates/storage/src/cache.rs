@@ -10,12 +10,12 @@
 //!
 //! # Guarantees
 //! - A file is complete and verified when it has its name, also after a power cut, and is never changed after that.
-//! - Any number of processes share a folder: one pulls, the others wait, and get the same file.
+//! - Any number of processes share a directory: one pulls, the others wait, and get the same file.
 //! - A [`CachedFile`] is not removed while it is held. A process that ends lets go of what it held; whoever uses the
 //!   file on must hold it too, by a [`CachedFile`] of its own or by a copy of [`CachedFile::lock`].
 //!
 //! # Assumptions
-//! The folder is on a local file system, and only Orlop writes there. Who may start a VM with an image that is in the
+//! The directory is on a local file system, and only Orlop writes there. Who may start a VM with an image that is in the
 //! cache already is not asked again: with a policy other than [`PullPolicy::Always`] no registry checks credentials.
 
 pub(crate) mod folder;
@@ -41,7 +41,6 @@ pub enum PullPolicy {
     Always,
     /// When the reference was never pulled, or its file is gone. An OCI layout is asked each time: it costs nothing.
     IfNotPresent,
-    /// Never.
     Never,
 }
 
@@ -54,16 +53,9 @@ pub enum CacheError {
     /// It is not there, and must not be pulled.
     #[error("{0} is not in the cache, and its pull policy is Never")]
     Absent(Reference),
-    /// The folder or a file in it could not be used.
+    /// The directory or a file in it could not be used.
     #[error("{action} {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// A thread ended early.
     #[error("the work on the cache was interrupted")]
     Interrupted,
@@ -130,7 +122,7 @@ impl CachedFile {
     }
 }
 
-/// A folder of pulled files.
+/// A directory of pulled files.
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: Folder,
@@ -138,10 +130,10 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Opens a folder, creates it if need be, and removes what interrupted pulls have left.
+    /// Opens a directory, creates it if need be, and removes what interrupted pulls have left.
     ///
     /// # Errors
-    /// When the folder cannot be used.
+    /// When the directory cannot be used.
     pub fn open(path: &Path, limits: Limits) -> Result<Self, CacheError> {
         let folder = Folder::create(path)?;
         folder.remove_leftovers()?;
@@ -181,7 +173,7 @@ impl Cache {
     /// How much is kept now.
     ///
     /// # Errors
-    /// When the folder cannot be read.
+    /// When the directory cannot be read.
     pub fn usage(&self) -> Result<Usage, CacheError> {
         self.folder.usage()
     }
@@ -190,7 +182,7 @@ impl Cache {
     /// are in use. Says what was removed.
     ///
     /// # Errors
-    /// When the folder cannot be read, or a file not be removed.
+    /// When the directory cannot be read, or a file not be removed.
     pub fn clean(&self, keep_bytes: u64) -> Result<Usage, CacheError> {
         self.folder.clean(keep_bytes)
     }

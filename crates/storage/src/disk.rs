@@ -4,7 +4,7 @@
 //! - A raw disk stays raw. Its first bytes are never looked at, because the guest writes them: a guest that writes a
 //!   qcow2 header with a backing file there must find that header again, and nothing of the host's.
 //! - A symbolic link is never followed at the last component, and what is no regular file is refused: who can write
-//!   to the folder must not be able to point a virtual machine at `/etc/shadow`.
+//!   to the directory must not be able to point a virtual machine at `/etc/shadow`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -18,7 +18,6 @@ use crate::qcow2::Format;
 /// A disk that is there.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Disk {
-    /// Where.
     pub path: PathBuf,
     /// Always [`Format::Raw`] for what this module hands out.
     pub format: Format,
@@ -42,18 +41,10 @@ pub enum HostDisk {
 pub enum DiskError {
     /// A file could not be opened, created or measured.
     #[error("{action} the disk {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// There is something of another kind.
     #[error("{} is {found}, not a {wanted}", path.display())]
     Kind {
-        /// Where.
         path: PathBuf,
         /// What is there.
         found: &'static str,
@@ -61,7 +52,7 @@ pub enum DiskError {
         wanted: &'static str,
     },
     /// There is no such file.
-    #[error("there is no disk {}", .0.display())]
+    #[error("the disk {} does not exist", .0.display())]
     Missing(PathBuf),
     /// The size cannot be that of a disk.
     #[error("a disk of {0} bytes cannot be created")]
@@ -160,7 +151,7 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> DiskError {
 fn wrong_kind(path: &Path, found: std::fs::FileType, wanted: &'static str) -> DiskError {
     let found = match found {
         kind if kind.is_symlink() => "a symbolic link",
-        kind if kind.is_dir() => "a folder",
+        kind if kind.is_dir() => "a directory",
         kind if kind.is_block_device() => "a block device",
         kind if kind.is_file() => "a regular file",
         _ => "a pipe, socket or character device",

@@ -47,7 +47,7 @@ mod tests {
         std::fs::read(&path).unwrap()[..512].to_vec()
     }
 
-    /// Files, a folder, links, and names that need headers of their own.
+    /// Files, a directory, links, and names that need headers of their own.
     fn layer() -> Vec<u8> {
         let mut builder = ::tar::Builder::new(Vec::new());
         let mut header = ::tar::Header::new_gnu();

@@ -28,11 +28,11 @@ pub enum Reference {
         /// Which of the repository's images.
         version: Version,
     },
-    /// In a folder on this machine, laid out as the OCI image specification says.
+    /// In a directory on this machine, laid out as the OCI image specification says.
     Layout {
-        /// The folder that holds `oci-layout` and `index.json`.
+        /// The directory that holds `oci-layout` and `index.json`.
         path: PathBuf,
-        /// Which of the folder's images; may be absent when there is one only.
+        /// Which of the directory's images; may be absent when there is one only.
         tag: Option<String>,
     },
 }
@@ -50,22 +50,22 @@ pub enum Version {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ReferenceError {
     /// There is nothing, or far too much.
-    #[error("a reference has 1 to {MAX_REFERENCE} characters, not {0}")]
+    #[error("an image reference must have 1 to {MAX_REFERENCE} characters, not {0}")]
     Length(usize),
     /// The registry is not a host name with an optional port.
-    #[error("{0:?} is no registry; expected a host such as docker.io or registry.example:5000")]
+    #[error("{0:?} is not a valid registry; use a host such as docker.io or registry.example:5000")]
     Host(String),
     /// The repository breaks the rules for names.
-    #[error("{0:?} is no repository; expected lower-case words such as library/debian")]
+    #[error("{0:?} is not a valid repository; use lower-case words such as library/debian")]
     Repository(String),
     /// The tag breaks the rules for tags.
-    #[error("{0:?} is no tag; expected up to 128 letters, digits, '.', '_' and '-'")]
+    #[error("{0:?} is not a valid tag; use up to 128 letters, digits, '.', '_' and '-'")]
     Tag(String),
     /// What follows the `@` is no digest.
-    #[error("{0:?} is no digest; expected sha256: and 64 hexadecimal digits")]
+    #[error("{0:?} is not a valid digest; use sha256: and 64 hexadecimal digits")]
     Digest(String),
-    /// The folder of a layout is relative, or leaves itself.
-    #[error("{0:?} is no folder of an OCI layout; expected an absolute path without '..' and ':'")]
+    /// The directory of a layout is relative, or leaves itself.
+    #[error("{0:?} is not a valid OCI layout directory; use an absolute path without '..' and ':'")]
     Layout(String),
 }
 
@@ -124,7 +124,7 @@ fn layout(text: &str) -> Result<Reference, ReferenceError> {
     if let Some(tag) = tag.filter(|tag| !is_tag(tag)) {
         return Err(ReferenceError::Tag(tag.to_owned()));
     }
-    // Written the one way, so that two spellings of a folder are one image.
+    // Written the one way, so that two spellings of a directory are one image.
     let path = path.components().collect();
     Ok(Reference::Layout { path, tag: tag.map(str::to_owned) })
 }

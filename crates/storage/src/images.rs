@@ -3,19 +3,19 @@
 //! ```text
 //! images/KEY/root         what a container sees as `/`; never changed        KEY: digest of the manifest
 //! images/KEY/image.json   what it is, locked while it is in use; its time of change is when it was last used
-//! work/KEY                an image in the making, or what is removed; gone when the folder is opened next
+//! work/KEY                an image in the making, or what is removed; gone when the directory is opened next
 //! locks/KEY               held while KEY is made or removed
 //! references/HASH         which manifest a reference led to, for starting without the network
 //! ```
 //!
 //! # Guarantees
 //! - An image is complete and verified when it has its name.
-//! - Any number of processes share a folder: one pulls, the others wait, and get the same image.
+//! - Any number of processes share a directory: one pulls, the others wait, and get the same image.
 //! - An [`Image`] is not removed while it is held. A process that ends lets go of what it held.
 //! - What could not be unpacked, for want of room or else, leaves nothing.
 //!
 //! # Assumptions
-//! The folder is on a local file system that belongs to root, and only Orlop writes there. An image's name for
+//! The directory is on a local file system that belongs to root, and only Orlop writes there. An image's name for
 //! someone who may not pull it is no protection: see [`crate::cache`].
 
 mod config;
@@ -50,9 +50,8 @@ pub enum ImagesError {
     #[error(transparent)]
     Pull(PullError),
     /// There is no room for it.
-    #[error("there is no room for {image}: it needs {needed} bytes or more, {free} are free")]
+    #[error("not enough disk space for {image}: it needs at least {needed} bytes, {free} are free")]
     NoSpace {
-        /// Which image.
         image: String,
         /// What its layers have when they are packed: the least that is known.
         needed: u64,
@@ -62,21 +61,13 @@ pub enum ImagesError {
     /// Its configuration cannot be used.
     #[error("configuration of {image}")]
     Config {
-        /// Which image.
         image: String,
         /// What is wrong with it.
         source: ConfigError,
     },
-    /// The folder or a file in it could not be used.
+    /// The directory or a file in it could not be used.
     #[error("{action} {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// A thread ended early.
     #[error("the work on an image was interrupted")]
     Interrupted,
@@ -205,7 +196,7 @@ impl Image {
     }
 }
 
-/// A folder of unpacked images.
+/// A directory of unpacked images.
 #[derive(Clone, Debug)]
 pub struct Images {
     store: Store,
@@ -213,10 +204,10 @@ pub struct Images {
 }
 
 impl Images {
-    /// Opens a folder, creates it if need be, and removes what interrupted pulls have left.
+    /// Opens a directory, creates it if need be, and removes what interrupted pulls have left.
     ///
     /// # Errors
-    /// When the folder cannot be used.
+    /// When the directory cannot be used.
     pub fn open(folder: &Path, limits: Limits) -> Result<Self, ImagesError> {
         let store = Store::create(folder)?;
         store.remove_leftovers()?;
@@ -260,7 +251,7 @@ impl Images {
     /// time first, until so many bytes are free on the disk. Says which IDs are gone.
     ///
     /// # Errors
-    /// When the folder cannot be read, or an image not be removed.
+    /// When the directory cannot be read, or an image not be removed.
     pub fn collect(&self, keep: &BTreeSet<String>, bytes: u64) -> Result<Vec<String>, ImagesError> {
         self.store.collect(keep, bytes)
     }

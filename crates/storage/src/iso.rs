@@ -5,7 +5,7 @@
 //!        16..19   primary, Joliet, terminator  volume descriptors
 //!        19..23   path tables                  two trees, each in little and big endian
 //!        23       Rock Ridge's declaration
-//!        24..     folders of the primary tree, folders of the Joliet tree, files (shared by both)
+//!        24..     directories of the primary tree, directories of the Joliet tree, files (shared by both)
 //! ```
 //!
 //! Linux reads the Rock Ridge names, Windows the Joliet ones. The same files give the same bytes: every time stamp is
@@ -26,7 +26,7 @@ use tree::Tree;
 
 /// The unit of everything on a CD.
 const SECTOR: usize = 2048;
-/// Where the first folder begins; what lies before is fixed.
+/// Where the first directory begins; what lies before is fixed.
 const FIRST_FOLDER: usize = 24;
 /// Empty sectors at the end, as other makers of images add: small readers, that of busybox among them, look for labels
 /// by reading the first 68 KiB whole, and find nothing on a disk that is shorter.
@@ -40,28 +40,23 @@ const MAX_CONTENT: usize = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum IsoError {
     /// The label is too long or not plain ASCII.
-    #[error("{0:?} is no volume label; expected 1 to {MAX_LABEL} printable ASCII characters")]
+    #[error("{0:?} is not a valid volume label; use 1 to {MAX_LABEL} printable ASCII characters")]
     Label(String),
     /// A file's name cannot be stored.
-    #[error("{0:?} cannot be a file's name on a CD")]
+    #[error("{0:?} is not a valid file name on a CD")]
     Name(String),
-    /// A file and a folder share a name.
-    #[error("{0:?} is a file and a folder at once")]
+    /// A file and a directory share a name.
+    #[error("{0:?} is both a file and a directory")]
     Conflict(String),
     /// There is more than an image takes.
-    #[error("{0} is more than an image can hold")]
+    #[error("{0} is too large for a CD image")]
     Size(&'static str),
     /// The image could not be written.
     #[error("write the CD image {}", path.display())]
-    Io {
-        /// Where.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
-/// The bytes of an image with these files; a slash in a name makes a folder.
+/// The bytes of an image with these files; a slash in a name makes a directory.
 ///
 /// # Errors
 /// When the label or a name cannot be stored, or there is too much.

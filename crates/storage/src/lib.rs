@@ -10,8 +10,8 @@
 //!  PVC, hostDisk, emptyDisk ────── disk ───────────────> a raw file or a block device
 //! ```
 //!
-//! - Reads: registries over HTTPS, OCI layout folders, files and block devices that the caller names.
-//! - Owns: the folders of the [`cache`] and of [`images`], and the files that the caller asked it to create.
+//! - Reads: registries over HTTPS, OCI layout directories, files and block devices that the caller names.
+//! - Owns: the directories of the [`cache`] and of [`images`], and the files that the caller asked it to create.
 //! - Emits: [`pull::Progress`].
 //!
 //! # Guarantees

@@ -31,24 +31,14 @@ pub struct Found {
 /// Why there is no disk.
 #[derive(Debug, thiserror::Error)]
 pub enum MountedError {
-    /// The folder or the file could not be read.
+    /// The directory or the file could not be read.
     #[error("open {}", path.display())]
-    Open {
-        /// What.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Open { path: PathBuf, source: io::Error },
     /// There is not exactly one file to choose.
     #[error("{} has {found} files; expected one, or a path to the disk", folder.display())]
-    Several {
-        /// The folder.
-        folder: PathBuf,
-        /// How many.
-        found: usize,
-    },
+    Several { folder: PathBuf, found: usize },
     /// It is something else than a file.
-    #[error("{} is no regular file", .0.display())]
+    #[error("{} is not a regular file", .0.display())]
     Kind(PathBuf),
     /// The disk's header could not be read.
     #[error("inspect {}", path.display())]
@@ -59,7 +49,7 @@ pub enum MountedError {
         source: Qcow2Error,
     },
     /// The disk must not be opened.
-    #[error("refuse {}: {reason}", path.display())]
+    #[error("cannot use {}: {reason}", path.display())]
     Refused {
         /// The disk.
         path: PathBuf,
@@ -68,7 +58,7 @@ pub enum MountedError {
     },
 }
 
-/// The disk of an image at `place`: the file itself, or in a folder the one at `path`, or else the only one in `disk`.
+/// The disk of an image at `place`: the file itself, or in a directory the one at `path`, or else the only one in `disk`.
 ///
 /// # Errors
 /// When there is none, or it must not be opened.
@@ -94,7 +84,7 @@ pub fn disk(place: &Path, path: Option<&str>, limits: &Limits) -> Result<Found, 
     }
 }
 
-/// A file of the image in the folder `place`, such as a kernel.
+/// A file of the image in the directory `place`, such as a kernel.
 ///
 /// # Errors
 /// When there is no such file.
@@ -108,7 +98,7 @@ fn regular(file: &File, path: &Path) -> Result<u64, MountedError> {
     if metadata.is_file() { Ok(metadata.len()) } else { Err(MountedError::Kind(path.to_owned())) }
 }
 
-/// The name of the only file in the image's folder of disks.
+/// The name of the only file in the image's directory of disks.
 fn only_file(place: &Path) -> Result<String, MountedError> {
     let folder = place.join(DISK_FOLDER);
     let (opened, folder) = open_folder(place, &folder)?;

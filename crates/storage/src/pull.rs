@@ -1,4 +1,4 @@
-//! Images in, one file out.
+//! Pulls an image and extracts one file.
 //!
 //! ```text
 //! Reference ── open ──> Image: manifest, digest checked
@@ -12,7 +12,7 @@
 //!   the manifest the digest that the reference names, if it names one. Until then the target is the caller's secret:
 //!   it is for the caller to make it visible afterwards, as [`crate::cache`] does.
 //! - An image is hostile until proven otherwise. For a disk it is not unpacked: names in it are compared, not
-//!   followed. [`Image::unpack`] follows them within the folder it is given, and never out of it.
+//!   followed. [`Image::unpack`] follows them within the directory it is given, and never out of it.
 //! - Memory stays small whatever the image: layers are streamed, and everything else is bounded.
 
 mod digest;
@@ -228,12 +228,12 @@ impl Image {
         Ok((descriptor.digest, bytes))
     }
 
-    /// Unpacks all layers into a folder, which must be empty and known to nobody else yet, and says how many bytes
-    /// its files have. `work` is another such folder beside it. What `hold` is stays as long as a thread may write
+    /// Unpacks all layers into a directory, which must be empty and known to nobody else yet, and says how many bytes
+    /// its files have. `work` is another such directory beside it. What `hold` is stays as long as a thread may write
     /// there, which may be longer than the call if that is cancelled.
     ///
     /// # Errors
-    /// When the image is hostile, does not arrive whole, or there is no room for it. The folder is of no use then.
+    /// When the image is hostile, does not arrive whole, or there is no room for it. The directory is of no use then.
     pub async fn unpack(
         &self,
         limits: &Limits,

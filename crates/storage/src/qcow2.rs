@@ -60,15 +60,13 @@ pub enum Qcow2Error {
     /// A file could not be read or written.
     #[error("{action} the qcow2 image {}", path.display())]
     Io {
-        /// What was tried.
         action: &'static str,
         /// On which file; empty when the caller passed an open one.
         path: PathBuf,
-        /// Why it failed.
         source: io::Error,
     },
     /// The backing file's name is one that a reader could take for something else.
-    #[error("{0:?} cannot be a backing file: its name must be absolute and have at most {MAX_BACKING_NAME} bytes")]
+    #[error("{0:?} is not a valid backing file; use an absolute path of at most {MAX_BACKING_NAME} bytes")]
     BackingName(PathBuf),
     /// The size does not fit the format, or is zero.
     #[error("a virtual size of {0} bytes is out of range")]

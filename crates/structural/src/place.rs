@@ -1,4 +1,4 @@
-//! Paths of values and schemas, as errors tell them.
+//! Paths of values and schemas, as errors show them.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Pruning: what the schema does not specify goes.
+//! Pruning: removes what the schema does not specify.
 
 use std::fmt::Write as _;
 

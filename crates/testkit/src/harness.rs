@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-use crate::machine;
 use crate::needs::Need;
+use crate::test_host;
 
 /// Tests by their functions' names: `tests![one, async other]`, the latter on a runtime of its own.
 #[macro_export]
@@ -89,7 +89,7 @@ impl Harness {
         self
     }
 
-    /// Tests that look at the whole machine, or change it, get one of their own: see [`machine`].
+    /// Tests that look at the whole machine, or change it, get one of their own: see [`test_host`].
     #[must_use]
     pub fn on_own_machine(mut self) -> Self {
         self.own_machine = true;
@@ -123,8 +123,8 @@ impl Harness {
         let is_any = judged.iter().any(|(test, missing)| missing.is_none() && runs(test));
         // Without the rights to make one, what needs no rights can be run as well.
         let can_have_own = rustix::process::geteuid().is_root();
-        if self.own_machine && can_have_own && is_any && !arguments.list && !machine::is_inside() {
-            return machine::run_inside();
+        if self.own_machine && can_have_own && is_any && !arguments.list && !test_host::is_inside() {
+            return test_host::run_inside();
         }
         let trials = judged.into_iter().map(|(test, missing)| {
             let trial = Trial::test(test.name, test.run).with_ignored_flag(missing.is_some());

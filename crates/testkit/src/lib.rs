@@ -5,7 +5,7 @@
 //! edits      inputs for parsers that are nearly right
 //! harness    runs tests, and counts as ignored what this machine cannot run, with the reason
 //! needs      what a test may need: root, QEMU, the test guest, a program
-//! machine    a machine of the tests' own: namespaces in which nothing of the real one can be seen or touched
+//! test_host  a host of the tests' own: namespaces in which nothing of the real one can be seen or touched
 //! namespace  network namespaces that stand for hosts
 //! scripts    programs that tests write
 //! ports      for programs that must be told one
@@ -18,12 +18,12 @@
 pub mod alone;
 pub mod edits;
 pub mod harness;
-pub mod machine;
 pub mod namespace;
 pub mod needs;
 pub mod ports;
 pub mod scripts;
 pub mod soak;
+pub mod test_host;
 pub mod waiting;
 #[cfg(feature = "world")]
 pub mod world;

@@ -14,7 +14,6 @@ pub const CHOICE: &str = "ORLOP_TESTS";
 pub enum Need {
     /// The rights of root: namespaces, mounts, links, control groups.
     Root,
-    /// QEMU.
     Qemu,
     /// The Linux that tests boot. It is built when it is first needed, from packages that come over the network.
     Guest,
@@ -24,7 +23,7 @@ pub enum Need {
     Conformance,
     /// Another program.
     Program(&'static str),
-    /// The folder of this name in `../shared`, which is no part of the project.
+    /// The directory of this name in `../shared`, which is no part of the project.
     Shared(&'static str),
 }
 
@@ -66,26 +65,26 @@ impl fmt::Display for Need {
     }
 }
 
-/// The folder of the workspace.
+/// The directory of the workspace.
 #[must_use]
 pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A folder beside the workspace, which may be missing.
+/// A directory beside the workspace, which may be missing.
 #[must_use]
 pub fn shared(name: &str) -> PathBuf {
     workspace().join("../shared").join(name)
 }
 
-/// Where a program is. Users' paths often lack the folders of the system's own.
+/// Where a program is. Users' paths often lack the directories of the system's own.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
     folders.map(|folder| folder.join(name)).find(|file| file.exists())
 }
 
-/// The folder of the test guest, built if it can be.
+/// The directory of the test guest, built if it can be.
 fn guest() -> Option<&'static Path> {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {

@@ -1,9 +1,12 @@
 //! A world for controllers: the embedded API server in memory, under a paused clock, and what controllers are given.
+//!
+//! The server admits virtual machines and knows the roles of our programs, as everywhere else. A program that asks for what its
+//! role does not allow fails the test: the next request of the test itself panics, and says what was missing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use apiserver::{ApiServer, Clock, Identity, InProcess, Place};
+use apiserver::{ApiServer, Attributes, Clock, Decision, Identity, InProcess, Place};
 use jiff::Timestamp;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
@@ -16,6 +19,7 @@ use manager::stopping::Stopping;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower::util::MapRequest;
+use virt_server::{Component, Settings};
 
 /// Between two turns while time passes.
 const STEP: Duration = Duration::from_millis(10);
@@ -36,7 +40,11 @@ impl World {
     pub async fn start() -> Self {
         let started = Instant::now();
         let clock = Clock::starting_at(Timestamp::UNIX_EPOCH);
-        let server = ApiServer::builder(Place::Memory).clock(clock).seed(1).start().await.unwrap();
+        let lacking = Lacking::default();
+        let builder = ApiServer::builder(Place::Memory).clock(clock).seed(1);
+        let builder = builder.on_decision(move |who, what, decision| lacking.heed(who, what, decision));
+        let settings = Settings { kinds: Vec::new(), chance: Chance::seeded(1), machine_image: None, guests: None };
+        let server = virt_server::start(builder, settings).await.unwrap();
         Self { server, now: Arc::new(move || Timestamp::UNIX_EPOCH + started.elapsed()) }
     }
 
@@ -46,22 +54,37 @@ impl World {
         self.server.for_identity(Identity::admin())
     }
 
+    /// The server as somebody sees it.
+    #[must_use]
+    pub fn service_as(&self, identity: Identity) -> InProcess {
+        self.server.for_identity(identity)
+    }
+
     /// A client with all rights.
     #[must_use]
     pub fn client(&self) -> Client {
         Client::new(self.service(), "default")
     }
 
-    /// A client with all rights whose requests are noted.
+    /// A client with the rights of a program.
     #[must_use]
-    pub fn noted(&self) -> (Client, Notes) {
+    pub fn client_of(&self, component: &Component) -> Client {
+        Client::new(self.service_as(component.identity()), "default")
+    }
+
+    /// A client with the rights of a program whose requests are noted.
+    #[must_use]
+    pub fn noted(&self, component: &Component) -> (Client, Notes) {
         let notes = Notes::default();
         let noting = notes.clone();
-        let service = MapRequest::new(self.service(), move |request: http::Request<kube::client::Body>| {
-            let line = format!("{} {}", request.method(), request.uri().path());
-            noting.0.lock().unwrap().push(line);
-            request
-        });
+        let service = MapRequest::new(
+            self.service_as(component.identity()),
+            move |request: http::Request<kube::client::Body>| {
+                let line = format!("{} {}", request.method(), request.uri().path());
+                noting.0.lock().unwrap().push(line);
+                request
+            },
+        );
         (Client::new(service, "default"), notes)
     }
 
@@ -78,6 +101,31 @@ impl World {
         }
     }
 
+    /// What a program is given.
+    #[must_use]
+    pub fn program(&self, component: &Component) -> Context {
+        self.context(self.client_of(component))
+    }
+
+    /// What a controller of a program is given: the rights of its account, and caches with those of the program.
+    #[must_use]
+    pub fn controller(&self, component: &Component, account: &str) -> Context {
+        let own = self.service_as(component.controller(account));
+        Context { client: Client::new(own, "default"), ..self.program(component) }
+    }
+
+    /// What one of Kubernetes' controllers is given.
+    #[must_use]
+    pub fn kubernetes(&self, account: &str) -> Context {
+        self.controller(&Component::ControllerManager, account)
+    }
+
+    /// What hollow nodes are given.
+    #[must_use]
+    pub fn nodes(&self) -> Context {
+        self.program(&Component::Node("hollow".to_owned()))
+    }
+
     /// What a controller is given, with this client.
     #[must_use]
     pub fn context(&self, client: Client) -> Context {
@@ -85,15 +133,21 @@ impl World {
     }
 }
 
-/// A world, and what a controller is given in it: all rights.
-pub async fn start() -> Context {
-    start_with(|server| Client::new(server, "default")).await
-}
+/// What a program was refused.
+#[derive(Clone, Default)]
+struct Lacking(Arc<Mutex<Option<String>>>);
 
-/// The same, with a client that the test makes: to count requests, or to lose some.
-pub async fn start_with(client: impl FnOnce(InProcess) -> Client) -> Context {
-    let world = World::start().await;
-    world.context(client(world.service()))
+impl Lacking {
+    fn heed(&self, who: &Identity, what: Attributes<'_>, decision: &Decision) {
+        if !decision.allowed {
+            let Attributes { verb, group, resource, subresource, namespace, .. } = what;
+            let told = format!("{} may not {verb} {resource}/{subresource} of {group:?} in {namespace:?}", who.user);
+            self.0.lock().unwrap().get_or_insert(told);
+        } else if *who == Identity::admin() {
+            let lacking = self.0.lock().unwrap().clone();
+            assert_eq!(lacking, None, "a role lacks something");
+        }
+    }
 }
 
 /// What a controller of this name is given; its events are written as long as the task runs.

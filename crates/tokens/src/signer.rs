@@ -32,7 +32,7 @@ pub trait Signer: Debug + Send + Sync {
 
 /// The key did not sign, and does not tell why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the key did not sign")]
+#[error("cannot sign with the key")]
 pub struct SignError;
 
 impl From<Unspecified> for SignError {
@@ -45,16 +45,16 @@ impl From<Unspecified> for SignError {
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// There is no private key in it.
-    #[error("there is no private key in PEM in it")]
+    #[error("the file has no private key in PEM")]
     None,
     /// What stands between the lines is no base64.
     #[error("the key is not base64")]
     Base64(#[source] base64::DecodeError),
     /// A form of elliptic-curve keys that is not read.
-    #[error("keys in the form of SEC 1 (EC PRIVATE KEY) are not read; convert it with `openssl pkcs8 -topk8 -nocrypt`")]
+    #[error("SEC 1 keys (EC PRIVATE KEY) are not supported; convert the key with `openssl pkcs8 -topk8 -nocrypt`")]
     Sec1,
     /// Neither RSA of 2048 to 4096 bits nor P-256.
-    #[error("the key is neither RSA of 2048 to 4096 bits ({rsa}) nor of the curve P-256 ({curve})")]
+    #[error("the key must be RSA with 2048 to 4096 bits ({rsa}) or on the curve P-256 ({curve})")]
     Rejected {
         /// Why it is not of the one kind.
         rsa: KeyRejected,
@@ -239,8 +239,8 @@ pub(crate) mod tests {
     fn what_is_not_read_is_refused_by_name() {
         let refused = |text: &str| Key::from_pem(text).unwrap_err().to_string();
         assert!(refused(&String::from_utf8(openssl("ec", &curve())).unwrap()).contains("openssl pkcs8"));
-        assert!(refused(&key("-algorithm EC -pkeyopt ec_paramgen_curve:P-384")).contains("neither RSA"));
-        assert_eq!(refused("a: b"), "there is no private key in PEM in it");
+        assert!(refused(&key("-algorithm EC -pkeyopt ec_paramgen_curve:P-384")).contains("must be RSA"));
+        assert_eq!(refused("a: b"), "the file has no private key in PEM");
         let begin = "-----BEGIN PRIVATE KEY-----";
         assert_eq!(refused(&format!("{begin}\n!\n{}", begin.replace("BEGIN", "END"))), "the key is not base64");
     }

@@ -1,5 +1,6 @@
 //! Refusals: all problems of an object, each by its field.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Why a write is refused.
@@ -117,11 +118,21 @@ impl Problems {
         self.0.extend(part.0.into_iter().map(|cause| Cause { field: format!("{prefix}{}", cause.field), ..cause }));
     }
 
+    /// Takes over what was found of fields that have no problem yet.
+    pub(crate) fn append_untold(&mut self, others: Self) {
+        let told: BTreeSet<String> = self.0.iter().map(|cause| cause.field.clone()).collect();
+        self.0.extend(others.0.into_iter().filter(|cause| !told.contains(&cause.field)));
+    }
+
     /// Takes over a text of another crate that begins with its field.
     pub(crate) fn told(&mut self, reason: Reason, field: impl Into<String>, text: &str) {
         let field = field.into();
         let message = text.strip_prefix(&format!("{field}: ")).unwrap_or(text).to_owned();
         self.add(reason, field, message);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Nothing found, or the refusal of the object.

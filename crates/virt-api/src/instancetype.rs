@@ -34,33 +34,34 @@ fn check(spec: &VirtualMachineInstancetypeSpec, problems: &mut Problems) {
         problems.invalid("spec.cpu.guest", "must be 1 or more");
     }
     if spec.cpu.isolate_emulator_thread == Some(true) && spec.cpu.dedicated_cpu_placement != Some(true) {
-        problems.invalid("spec.cpu.isolateEmulatorThread", "needs spec.cpu.dedicatedCPUPlacement; set that to true");
+        problems.invalid("spec.cpu.isolateEmulatorThread", "needs spec.cpu.dedicatedCPUPlacement; set it to true");
     }
     let memory = &spec.memory;
     let guest = memory.guest.amount();
     if guest <= Amount::default() {
-        problems.invalid("spec.memory.guest", "must be more than nothing; use an amount such as 4Gi");
+        problems.invalid("spec.memory.guest", "must be greater than 0; use an amount such as 4Gi");
     }
     let percent = memory.overcommit_percent.unwrap_or_default();
     if percent > 100 {
-        problems.invalid("spec.memory.overcommitPercent", format!("{percent} is not from 0 to 100"));
+        problems.invalid("spec.memory.overcommitPercent", format!("{percent} is not between 0 and 100"));
     }
     if memory.max_guest.as_ref().is_some_and(|most| most.amount() < guest) {
-        problems.invalid("spec.memory.maxGuest", "is less than spec.memory.guest; use more");
+        problems.invalid("spec.memory.maxGuest", "is less than spec.memory.guest; raise it");
     }
     let Some(hugepages) = &memory.hugepages else { return };
     if percent > 0 {
-        let message = "huge pages cannot be overcommitted; remove it or spec.memory.hugepages";
+        let message = "huge pages cannot be overcommitted; remove this field or spec.memory.hugepages";
         problems.invalid("spec.memory.overcommitPercent", message);
     }
     let page = hugepages.page_size.as_deref().unwrap_or_default();
     match page.parse::<Quantity>().map(|page| page.amount().units()) {
         Ok(size) if size > 0 && guest.units() % size == 0 => {}
         Ok(size) if size > 0 => {
-            problems.invalid("spec.memory.guest", format!("is no multiple of spec.memory.hugepages.pageSize, {page}"));
+            problems
+                .invalid("spec.memory.guest", format!("is not a multiple of spec.memory.hugepages.pageSize, {page}"));
         }
         Ok(_) | Err(_) => {
-            let message = format!("{page:?} is no page size; use one that the nodes have, such as 2Mi");
+            let message = format!("{page:?} is not a valid page size; use one that the nodes have, such as 2Mi");
             problems.invalid("spec.memory.hugepages.pageSize", message);
         }
     }
@@ -85,13 +86,13 @@ fn check_preference(spec: &VirtualMachinePreferenceSpec, problems: &mut Problems
     let topology = cpu.and_then(|cpu| cpu.preferred_cpu_topology.as_ref());
     if let Some(PreferredCPUTopology::Other(other)) = topology {
         let known = PreferredCPUTopology::KNOWN.join(", ");
-        problems.unsupported("spec.cpu.preferredCPUTopology", format!("{other:?} is not known; use one of {known}"));
+        problems.unsupported("spec.cpu.preferredCPUTopology", format!("{other:?} is unknown; use one of {known}"));
     }
     let options = cpu.and_then(|cpu| cpu.spread_options.as_ref());
     let across = options.and_then(|options| options.across.as_ref());
     if let Some(SpreadAcross::Other(other)) = across {
         let known = SpreadAcross::KNOWN.join(", ");
-        problems.unsupported("spec.cpu.spreadOptions.across", format!("{other:?} is not known; use one of {known}"));
+        problems.unsupported("spec.cpu.spreadOptions.across", format!("{other:?} is unknown; use one of {known}"));
     }
     let ratio = options.and_then(|options| options.ratio);
     if ratio == Some(0) {
@@ -100,7 +101,7 @@ fn check_preference(spec: &VirtualMachinePreferenceSpec, problems: &mut Problems
     let old = spec.prefer_spread_socket_to_core_ratio.filter(|ratio| *ratio > 0);
     let spread = matches!(topology, Some(PreferredCPUTopology::Spread | PreferredCPUTopology::PreferSpread));
     if spread && across == Some(&SpreadAcross::CoresThreads) && ratio.or(old).unwrap_or(THREADS) != THREADS {
-        let message = format!("a core has {THREADS} threads, not another number; use {THREADS}");
+        let message = format!("a core must have {THREADS} threads; use {THREADS}");
         problems.invalid("spec.cpu.spreadOptions.ratio", message);
     }
     let firmware = spec.firmware.as_ref();
@@ -108,7 +109,7 @@ fn check_preference(spec: &VirtualMachinePreferenceSpec, problems: &mut Problems
     let efi =
         firmware.is_some_and(|firmware| firmware.preferred_efi.is_some() || firmware.preferred_use_efi == Some(true));
     if bios && efi {
-        problems.invalid("spec.firmware.preferredUseBios", "BIOS and EFI exclude each other; prefer one");
+        problems.invalid("spec.firmware.preferredUseBios", "BIOS and EFI are mutually exclusive; prefer one");
     }
 }
 

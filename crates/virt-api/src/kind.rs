@@ -8,6 +8,7 @@ use crate::request::{Operation, Request, Requester, Response};
 pub(crate) enum Kind {
     VirtualMachine,
     Instance,
+    ReplicaSet,
     KubeVirt,
     Instancetype,
     Preference,
@@ -24,17 +25,11 @@ pub(crate) struct Unbuilt {
     instead: &'static str,
 }
 
-const SNAPSHOTS: &str = "copy the disks with the storage's own snapshots while the VM is stopped";
-const BACKUPS: &str = "back up the disks with the storage's own means while the VM is stopped";
+const SNAPSHOTS: &str = "snapshot the disks with your storage system while the VM is stopped";
+const BACKUPS: &str = "back up the disks with your storage system while the VM is stopped";
 
 /// Kinds without a controller: group, resource, kind, and what to do instead.
-const UNBUILT: [(&str, &str, &str, &str); 13] = [
-    (
-        "kubevirt.io",
-        "virtualmachineinstancereplicasets",
-        "VirtualMachineInstanceReplicaSet",
-        "create the VirtualMachineInstances one by one",
-    ),
+const UNBUILT: [(&str, &str, &str, &str); 12] = [
     (
         "kubevirt.io",
         "virtualmachineinstancepresets",
@@ -65,12 +60,12 @@ const UNBUILT: [(&str, &str, &str, &str); 13] = [
     ),
     ("backup.kubevirt.io", "virtualmachinebackups", "VirtualMachineBackup", BACKUPS),
     ("backup.kubevirt.io", "virtualmachinebackuptrackers", "VirtualMachineBackupTracker", BACKUPS),
-    ("plugin.kubevirt.io", "plugins", "Plugin", "say what the guest needs in its spec"),
+    ("plugin.kubevirt.io", "plugins", "Plugin", "set what the guest needs in its spec"),
     (
         "migrations.kubevirt.io",
         "migrationpolicies",
         "MigrationPolicy",
-        "guests are not migrated yet, so no policy is acted on",
+        "live migration is not supported yet, so migration policies are ignored",
     ),
 ];
 
@@ -79,6 +74,7 @@ impl Kind {
         match (group, resource) {
             ("kubevirt.io", "virtualmachines") => Self::VirtualMachine,
             ("kubevirt.io", "virtualmachineinstances") => Self::Instance,
+            ("kubevirt.io", "virtualmachineinstancereplicasets") => Self::ReplicaSet,
             ("kubevirt.io", "kubevirts") => Self::KubeVirt,
             ("instancetype.kubevirt.io", "virtualmachineinstancetypes" | "virtualmachineclusterinstancetypes") => {
                 Self::Instancetype

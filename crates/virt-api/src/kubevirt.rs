@@ -14,7 +14,7 @@ const GATES: &str = "spec.configuration.developerConfiguration";
 pub(crate) fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
     match request.operation {
         Operation::Create if known.kubevirts() > 0 => Response::denied(Denial::forbidden(
-            "kind: there is a KubeVirt object already, and one installation per cluster; change that one",
+            "kind: a KubeVirt object already exists, and a cluster can only have one; change that one",
         )),
         Operation::Create | Operation::Update if request.is_about_status() => Response::allowed(),
         Operation::Create | Operation::Update => write(request),
@@ -48,28 +48,26 @@ fn write(request: &Request<'_>) -> Response {
 fn check(kubevirt: &KubeVirt, config: &ClusterConfig, problems: &mut Problems) {
     if let Some(KubeVirtUninstallStrategy::Other(other)) = &kubevirt.spec.uninstall_strategy {
         let known = KubeVirtUninstallStrategy::KNOWN.join(", ");
-        problems.unsupported("spec.uninstallStrategy", format!("{other:?} is not known; use one of {known}"));
+        problems.unsupported("spec.uninstallStrategy", format!("{other:?} is unknown; use one of {known}"));
     }
     let raw = config.raw();
     if let Some(EvictionStrategy::Other(other)) = &raw.eviction_strategy {
         let known = EvictionStrategy::KNOWN.join(", ");
         problems
-            .unsupported("spec.configuration.evictionStrategy", format!("{other:?} is not known; use one of {known}"));
+            .unsupported("spec.configuration.evictionStrategy", format!("{other:?} is unknown; use one of {known}"));
     }
     let network = raw.network.as_ref();
     let field = "spec.configuration.network.defaultNetworkInterface";
     let interface = network.and_then(|network| network.default_network_interface.as_deref()).unwrap_or_default();
     if !matches!(interface, "" | "bridge" | "masquerade") {
-        problems.unsupported(field, format!("{interface:?} is not known; use one of bridge, masquerade"));
+        problems.unsupported(field, format!("{interface:?} is unknown; use one of bridge, masquerade"));
     } else if config.default_interface() == DefaultInterface::Bridge && !config.permit_bridge_on_pod_network() {
-        problems.invalid(
-            field,
-            "bridges to the pod's network are not permitted, so it cannot be the default; use masquerade",
-        );
+        problems
+            .invalid(field, "bridge on the pod network is not permitted, so it cannot be the default; use masquerade");
     }
     if let Some(other) = config.default_architecture().filter(|name| !["amd64", "arm64", "s390x"].contains(name)) {
         let field = "spec.configuration.architectureConfiguration.defaultArchitecture";
-        problems.unsupported(field, format!("{other:?} is not known; use one of amd64, arm64, s390x"));
+        problems.unsupported(field, format!("{other:?} is unknown; use one of amd64, arm64, s390x"));
     }
 }
 
@@ -104,7 +102,7 @@ fn delete(request: &Request<'_>, known: &dyn Known) -> Response {
     let strategy = object::read::<KubeVirt>(request.old).ok().and_then(|kubevirt| kubevirt.spec.uninstall_strategy);
     if strategy == Some(KubeVirtUninstallStrategy::BlockIfWorkloadsExist) && known.has_workloads() {
         return Response::denied(Denial::forbidden(
-            "spec.uninstallStrategy: there are VMs or instances, and it is BlockUninstallIfWorkloadsExist; \
+            "spec.uninstallStrategy: VMs or instances exist, and the strategy is BlockUninstallIfWorkloadsExist; \
              delete them first, or set it to RemoveWorkloads",
         ));
     }

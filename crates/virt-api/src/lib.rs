@@ -1,3 +1,5 @@
+//! virt-api, in two halves that share nothing but the rules.
+//!
 //! Admission of virtual machines: what is filled in, what is refused and what is warned about when an object is written.
 //!
 //! ```text
@@ -7,6 +9,8 @@
 //! ```
 //! Watches nothing, owns nothing, emits answers: pure functions. Every problem of an object is told at once, each by its
 //! field and with what to do. Absent on purpose: a client, a clock, and how it is mounted.
+//!
+//! [`subresources`] is what is done to VMs that run: a service with a client, whose decisions about VMs ([`lifecycle`]) are pure.
 
 mod change;
 mod denial;
@@ -15,8 +19,10 @@ mod kind;
 mod kubevirt;
 pub mod lifecycle;
 mod object;
+mod replicaset;
 mod request;
 pub mod review;
+pub mod subresources;
 mod validate;
 mod vm;
 mod vmi;
@@ -37,6 +43,7 @@ pub fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
     match Kind::of(request.group, request.resource) {
         Kind::VirtualMachine => vm::admit(request, known),
         Kind::Instance => vmi::admit(request, known),
+        Kind::ReplicaSet => replicaset::admit(request, known),
         Kind::KubeVirt => kubevirt::admit(request, known),
         Kind::Instancetype => instancetype::admit(request),
         Kind::Preference => instancetype::admit_preference(request),

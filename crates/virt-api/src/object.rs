@@ -17,7 +17,7 @@ impl<T: Root + Metadata<Ty = ObjectMeta> + Serialize + Clone + PartialEq> Object
 
 /// Reads an object of any version.
 pub(crate) fn read<T: Object>(json: Option<&Value>) -> Result<T, Denial> {
-    let json = json.ok_or_else(|| Denial::forbidden("the request has no object; send one"))?;
+    let json = json.ok_or_else(|| Denial::forbidden("the request has no object"))?;
     decode::root(json.clone()).map(|decoded| decoded.object).map_err(|error| {
         let name = json.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let (field, message) = match error {
@@ -43,7 +43,7 @@ pub(crate) fn decided<T: Object>(json: Option<&Value>, before: &T, after: &T, pr
 fn denial<T: Object>(problems: Problems, name: &str) -> Denial {
     match problems.into_result(&kind::<T>(), name) {
         Err(denial) => denial,
-        Ok(()) => Denial::forbidden("the object cannot be read"),
+        Ok(()) => Denial::forbidden("cannot decode the object"),
     }
 }
 

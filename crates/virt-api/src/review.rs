@@ -23,7 +23,7 @@ pub enum ReviewError {
     #[error("malformed AdmissionReview")]
     Malformed(#[source] DecodeError),
     /// It is about something that is not admitted here.
-    #[error("the operation {0:?} is not admitted here; register the webhook for CREATE, UPDATE and DELETE")]
+    #[error("the operation {0:?} is not supported; register the webhook for CREATE, UPDATE and DELETE")]
     Operation(String),
 }
 

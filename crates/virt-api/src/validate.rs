@@ -30,58 +30,53 @@ use crate::denial::{Problems, Reason};
 use crate::request::Requester;
 
 pub(crate) use metadata::reserved_labels;
+pub(crate) use selectors::check_selector as label_selector;
 
-/// Everything that is wrong with an instance.
+/// Everything that is wrong with an instance: what nobody acts on, by the table, and then what the table does not know.
 pub(crate) fn instance(vmi: &VirtualMachineInstance, config: &ClusterConfig, requester: Requester) -> Problems {
+    let mut problems = unsupported(vmi, config);
+    let mut others = Problems::default();
+    let spec = &vmi.spec;
+    metadata::check(&vmi.metadata, requester, &mut others);
+    architecture::check(spec, config, &mut others);
+    cpu::check(spec, &mut others);
+    memory::check(spec, config, &mut others);
+    firmware::check(spec, &mut others);
+    features::check(&spec.domain, &mut others);
+    devices::check(spec, config, &mut others);
+    disks::check(spec, &mut others);
+    volumes::check(spec, &mut others);
+    networks::check(spec, &mut others);
+    interfaces::check(spec, config, &mut others);
+    security::check(spec, &mut others);
+    credentials::check(spec, &mut others);
+    probes::check(spec, &mut others);
+    dns::check(spec, &mut others);
+    placement::check(spec, &mut others);
+    problems.append_untold(others);
+    problems
+}
+
+fn unsupported(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Problems {
     let mut problems = Problems::default();
     for refusal in support::refusals(vmi, config) {
-        let text = refusal.to_string();
-        match refusal {
-            Refusal::Unsupported { path, .. } => problems.told(Reason::NotSupported, path, &text),
-            Refusal::Gated { path, .. } => problems.told(Reason::Invalid, path, &text),
-        }
+        let reason = match refusal {
+            Refusal::Unsupported { .. } => Reason::NotSupported,
+            Refusal::Gated { .. } | Refusal::Value { .. } => Reason::Invalid,
+        };
+        problems.add(reason, refusal.path(), refusal.problem());
     }
-    let spec = &vmi.spec;
-    metadata::check(&vmi.metadata, config, requester, &mut problems);
-    architecture::check(spec, config, &mut problems);
-    cpu::check(spec, &mut problems);
-    memory::check(spec, config, &mut problems);
-    firmware::check(spec, &mut problems);
-    features::check(&spec.domain, &mut problems);
-    devices::check(spec, config, &mut problems);
-    disks::check(spec, &mut problems);
-    volumes::check(spec, &mut problems);
-    networks::check(spec, &mut problems);
-    interfaces::check(spec, config, &mut problems);
-    security::check(spec, &mut problems);
-    credentials::check(spec, &mut problems);
-    probes::check(spec, &mut problems);
-    dns::check(spec, &mut problems);
-    placement::check(spec, &mut problems);
     problems
 }
 
 /// One of the known words, or a problem that lists them.
 fn word(value: Option<&str>, known: &[&str], field: impl Into<String>, problems: &mut Problems) {
     if let Some(value) = value.filter(|value| !value.is_empty() && !known.contains(value)) {
-        problems.unsupported(field, format!("{value:?} is not known; use one of {}", known.join(", ")));
+        problems.unsupported(field, format!("{value:?} is unknown; use one of {}", known.join(", ")));
     }
 }
 
 /// Whether a switch that is there is on; on is what it is without a word.
 fn is_on(state: Option<&api::features::FeatureState>) -> bool {
     state.is_some_and(|state| state.enabled != Some(false))
-}
-
-/// Four hexadecimal digits, two, two and an octal one: `0000:81:01.1`.
-fn is_pci_address(text: &str) -> bool {
-    let hex = |text: &str, length: usize| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let Some((slot, function)) = text.rsplit_once('.') else { return false };
-    let mut parts = slot.split(':');
-    let (domain, bus, device) = (parts.next(), parts.next(), parts.next());
-    domain.is_some_and(|domain| hex(domain, 4))
-        && bus.is_some_and(|bus| hex(bus, 2))
-        && device.is_some_and(|device| hex(device, 2))
-        && parts.next().is_none()
-        && matches!(function.as_bytes(), [b'0'..=b'7'])
 }

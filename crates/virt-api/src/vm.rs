@@ -11,6 +11,7 @@ use crate::denial::Problems;
 use crate::object::{self, add_finalizer};
 use crate::request::{Known, Operation, Request, Response};
 use crate::{vmi, warnings};
+pub(crate) use template::kept;
 
 pub(crate) fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
     match request.operation {
@@ -62,14 +63,14 @@ fn check_run_strategy(vm: &VirtualMachine, problems: &mut Problems) {
     use VirtualMachineRunStrategy as Strategy;
     let field = "spec.runStrategy";
     match (&vm.spec.run_strategy, vm.spec.running) {
-        (Some(_), Some(_)) => problems.invalid("spec.running", "excludes spec.runStrategy; remove it"),
-        (None, None) => problems.required(field, "says when the VM runs; set it, for instance to Always or Halted"),
+        (Some(_), Some(_)) => problems.invalid("spec.running", "cannot be combined with spec.runStrategy; remove it"),
+        (None, None) => problems.required(field, "is required; set it, for instance to Always or Halted"),
         (Some(Strategy::WaitAsReceiver), None) => {
             problems.unsupported(field, "WaitAsReceiver is not supported yet; use Halted and start the VM here");
         }
         (Some(Strategy::Other(other)), None) => {
             let known: Vec<&str> = Strategy::KNOWN.iter().copied().filter(|name| *name != "WaitAsReceiver").collect();
-            problems.unsupported(field, format!("{other:?} is not known; use one of {}", known.join(", ")));
+            problems.unsupported(field, format!("{other:?} is unknown; use one of {}", known.join(", ")));
         }
         (
             Some(Strategy::Always | Strategy::RerunOnFailure | Strategy::Manual | Strategy::Halted | Strategy::Once),
@@ -87,7 +88,7 @@ fn check_update_strategy(vm: &VirtualMachine, problems: &mut Problems) {
             problems.unsupported(field, "Migration is not supported yet; use Replacement and restart the VM");
         }
         Some(UpdateVolumesStrategy::Other(other)) => {
-            problems.unsupported(field, format!("{other:?} is not known; use Replacement"));
+            problems.unsupported(field, format!("{other:?} is unknown; use Replacement"));
         }
     }
 }

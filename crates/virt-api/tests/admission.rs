@@ -15,6 +15,8 @@ mod others;
 mod placement;
 #[path = "admission/properties.rs"]
 mod properties;
+#[path = "admission/replica_sets.rs"]
+mod replica_sets;
 #[path = "admission/reviews.rs"]
 mod reviews;
 #[path = "admission/support.rs"]

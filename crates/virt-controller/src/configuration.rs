@@ -30,6 +30,11 @@ impl Configuration {
         self.objects.synced().await;
     }
 
+    /// The objects that say it; there should be one.
+    pub(crate) fn objects(&self) -> &Cache<KubeVirt> {
+        &self.objects
+    }
+
     /// What holds now. Without an object, the defaults; with several, the oldest counts, and admission allows no second.
     pub(crate) fn current(&self) -> Arc<ClusterConfig> {
         let object = self.objects.all().into_iter().min_by_key(|one| (one.creation_timestamp(), one.uid()));
@@ -40,7 +45,7 @@ impl Configuration {
         }
         let config = Arc::new(ClusterConfig::new(object.as_deref()));
         for problem in config.problems() {
-            tracing::warn!(problem, "the KubeVirt object says what nobody can follow");
+            tracing::warn!(problem, "the KubeVirt object has an invalid configuration");
         }
         *read = Some(Read { version, config: config.clone() });
         config

@@ -76,7 +76,7 @@ impl DataVolumes {
         while !self.are_served() {
             changes.next().await;
         }
-        tracing::info!("DataVolumes are served from now on");
+        tracing::info!("the API server now serves DataVolumes");
         self.caches.run().await;
         // The watches end only with the program.
         std::future::pending::<()>().await;

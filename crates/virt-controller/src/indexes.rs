@@ -3,14 +3,14 @@
 use api::names::label;
 use api::vm::VirtualMachine;
 use api::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
-use manager::cache::{Index, controller_of};
+use manager::cache::{Index, controller_of, namespace_of};
 
 /// Selects the pods of instances: others are none of our business, and would cost their memory.
 pub(crate) const OUR_PODS: &str = "kubevirt.io in (virt-launcher, hotplug-disk)";
 
-/// Instances by the UID of what controls them, by node, and by claim as `namespace/claim`.
-pub(crate) const VMIS: [(&str, Index<VirtualMachineInstance>); 3] =
-    [("controller", controller_of), ("node", node_of), ("claim", namespaced_claims_of)];
+/// Instances by the UID of what controls them, by namespace, by node, and by claim as `namespace/claim`.
+pub(crate) const VMIS: [(&str, Index<VirtualMachineInstance>); 4] =
+    [("controller", controller_of), ("namespace", namespace_of), ("node", node_of), ("claim", namespaced_claims_of)];
 
 /// The names of the claims and data volumes that an instance names.
 pub(crate) fn claims_of(vmi: &VirtualMachineInstance) -> Vec<String> {

@@ -27,6 +27,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
 use manager::writing::{difference, whole_second};
 use serde_json::{Value, json};
+use virt_rules::launchers::{Launcher, Role, role};
 
 use crate::vmi::{Event, pods};
 
@@ -62,7 +63,8 @@ pub struct Plan {
 }
 
 /// # Guarantees
-/// - An instance is called lost only if its node's handler is silent and no container of any of its pods can still run.
+/// - An instance is called lost only if its node's handler is silent and no container can still run of any pod that holds its
+///   guest, or that the guest may have gone to.
 /// - A node that has never had a handler is left alone.
 #[must_use]
 pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
@@ -79,7 +81,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
         return Plan::default();
     }
     let (dead, alive): (Vec<_>, Vec<_>) =
-        seen.instances.iter().partition(|(_, pods)| pods.iter().all(|pod| is_dead(pod)));
+        seen.instances.iter().partition(|(vmi, pods)| pods.iter().all(|pod| is_dead(pod) || is_orphan(pod, vmi)));
     if !dead.is_empty() && !seen.asked {
         return Plan { ask: true, ..Plan::default() };
     }
@@ -116,6 +118,11 @@ fn is_dead(pod: &Pod) -> bool {
     let containers = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
     let ended = |one: &ContainerStatus| one.state.as_ref().is_some_and(|state| state.terminated.is_some());
     pods::has_ended(pod) || (!containers.is_empty() && containers.iter().all(ended))
+}
+
+/// Whether the guest is not in a pod, and cannot come there.
+fn is_orphan(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+    role(&Launcher::of(pod), vmi) == Role::Orphan
 }
 
 fn lost(vmi: &VirtualMachineInstance, now: Timestamp) -> Option<(String, String, Value)> {

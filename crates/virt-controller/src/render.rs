@@ -205,10 +205,16 @@ pub fn render(input: &Input<'_>) -> Result<Pod, RenderError> {
             return Err(RenderError::NotStored { field });
         }
     }
-    let owner = controller_reference(vmi).ok_or(RenderError::NotStored { field: "uid" })?;
     if let Some(first) = support::refusals(vmi, input.config).into_iter().next() {
         return Err(first.into());
     }
+    draw(input)
+}
+
+/// The pod as its parts make it. They know of more than launchers do: each may be tried before the table lets it through.
+fn draw(input: &Input<'_>) -> Result<Pod, RenderError> {
+    let vmi = input.vmi;
+    let owner = controller_reference(vmi).ok_or(RenderError::NotStored { field: "uid" })?;
     let mut mounts = Mounts::default();
     volumes::shared_folders(input, &mut mounts);
     volumes::guest_volumes(input, &mut mounts)?;

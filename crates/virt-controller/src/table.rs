@@ -1,16 +1,18 @@
 //! The table of controllers, and what can be set about them.
 
 use manager::context::Started;
-use manager::descriptor::Descriptor;
+use manager::descriptor::{Descriptor, Unwritten};
 use manager::rate::{Limit, RateLimiter};
 use tokio::sync::watch;
 
 use crate::configuration::Configuration;
 use crate::data_volumes::Shared;
-use crate::node::controller::{self as node, NodeController};
+use crate::disruption_budget;
+use crate::node::controller as node;
 use crate::render::Launcher;
-use crate::vm::controller::{self as vm, VmController};
-use crate::vmi::controller::{self as vmi, VmiController};
+use crate::replicaset::controller as replicaset;
+use crate::vm::controller as vm;
+use crate::vmi::controller as vmi;
 
 /// As the flag `--controllers` knows what follows the rate limit of the KubeVirt object.
 const RATE: &str = "rate-limit-controller";
@@ -18,8 +20,12 @@ const RATE: &str = "rate-limit-controller";
 /// What can be set.
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// Disruption budgets that are worked on at the same time.
+    pub disruption_budget_workers: usize,
     /// Nodes that are worked on at the same time.
     pub node_workers: usize,
+    /// Replica sets of instances that are worked on at the same time.
+    pub replica_set_workers: usize,
     /// VMs that are worked on at the same time.
     pub vm_workers: usize,
     /// Instances that are worked on at the same time.
@@ -44,7 +50,9 @@ impl Settings {
     #[must_use]
     pub fn following(launcher: watch::Receiver<Launcher>) -> Self {
         Self {
+            disruption_budget_workers: 3,
             node_workers: 3,
+            replica_set_workers: 3,
             vm_workers: 3,
             vmi_workers: 10,
             launcher,
@@ -55,13 +63,36 @@ impl Settings {
     }
 }
 
-/// All controllers. They share one account, as KubeVirt's do.
+/// All controllers, in the order in which KubeVirt starts its own. They share one account, as KubeVirt's do.
 pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
     Descriptor {
         account: ACCOUNT,
-        ..Descriptor::new(node::NAME, &["node"], |context, settings| {
-            let (controller, workers) = (NodeController::new(context), settings.node_workers);
-            Ok(Started::new(async move { controller.run(workers).await }))
+        ..Descriptor::new(disruption_budget::NAME, &["disruptionbudget"], |context, settings| {
+            Ok(disruption_budget::start(context, settings.disruption_budget_workers))
+        })
+    },
+    Descriptor {
+        account: ACCOUNT,
+        ..Descriptor::new(node::NAME, &["node"], |context, settings| Ok(node::start(context, settings.node_workers)))
+    },
+    Descriptor {
+        account: ACCOUNT,
+        ..Descriptor::new(vmi::NAME, &["vmi"], |context, settings| {
+            let Settings { vmi_workers, launcher, image_volumes, shared, .. } = settings;
+            let volumes = shared.data_volumes(context);
+            Ok(vmi::start(context, launcher.clone(), *image_volumes, volumes, *vmi_workers))
+        })
+    },
+    Descriptor {
+        account: ACCOUNT,
+        ..Descriptor::new(replicaset::NAME, &["replicaset", "vmirs"], |context, settings| {
+            Ok(replicaset::start(context, settings.replica_set_workers))
+        })
+    },
+    Descriptor {
+        account: ACCOUNT,
+        ..Descriptor::new(vm::NAME, &["vm"], |context, settings| {
+            Ok(vm::start(context, settings.shared.data_volumes(context), settings.vm_workers))
         })
     },
     Descriptor {
@@ -71,24 +102,20 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
             Ok(Started::until_stopped(context, follow_rate(configuration, limiter)))
         })
     },
-    Descriptor {
-        account: ACCOUNT,
-        ..Descriptor::new(vm::NAME, &["vm"], |context, settings| {
-            let (controller, workers) =
-                (VmController::new(context, settings.shared.data_volumes(context)), settings.vm_workers);
-            Ok(Started::new(async move { controller.run(workers).await }))
-        })
-    },
-    Descriptor {
-        account: ACCOUNT,
-        ..Descriptor::new(vmi::NAME, &["vmi"], |context, settings| {
-            let Settings { vmi_workers, launcher, image_volumes, shared, .. } = settings;
-            let volumes = shared.data_volumes(context);
-            let controller = VmiController::new(context, launcher.clone(), *image_volumes, volumes);
-            let workers = *vmi_workers;
-            Ok(Started::new(async move { controller.run(workers).await }))
-        })
-    },
+];
+
+/// Controllers that KubeVirt's own program has and this one does not have yet.
+pub const UNWRITTEN: &[Unwritten] = &[
+    Unwritten { name: "backup-controller", aliases: &["backup"] },
+    Unwritten { name: "clone-controller", aliases: &["clone"] },
+    Unwritten { name: "evacuation-controller", aliases: &["evacuation"] },
+    Unwritten { name: "export-controller", aliases: &["export"] },
+    Unwritten { name: "migration-controller", aliases: &["migration"] },
+    Unwritten { name: "node-topology-updater", aliases: &[] },
+    Unwritten { name: "pool-controller", aliases: &["pool"] },
+    Unwritten { name: "restore-controller", aliases: &["restore"] },
+    Unwritten { name: "snapshot-controller", aliases: &["snapshot"] },
+    Unwritten { name: "workload-updater", aliases: &[] },
 ];
 
 const ACCOUNT: &str = "kubevirt-controller";

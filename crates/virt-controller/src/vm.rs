@@ -280,8 +280,9 @@ impl Making<'_> {
     fn obstacle(&self) -> Option<(&'static str, String)> {
         if let Some(other) = self.seen.instance {
             let owner = controller_of(&other.metadata);
-            let owner = owner.map_or_else(|| "nobody yet".to_owned(), |one| format!("the {} {}", one.kind, one.name));
-            let message = format!("a VirtualMachineInstance of the VM's name is there and belongs to {owner}");
+            let owner =
+                owner.map_or_else(|| "no other object".to_owned(), |one| format!("the {} {}", one.kind, one.name));
+            let message = format!("a VirtualMachineInstance with the VM's name already exists and belongs to {owner}");
             return Some(("FailedCreate", message));
         }
         self.volume_obstacle()
@@ -342,12 +343,25 @@ impl Making<'_> {
         Some(revision::needs_restart(&revision::specification(revision)?, &self.seen.vm.spec, instance))
     }
 
+    /// What the guest of an instance that ends has seen is kept for the next one: it finds its devices where they were.
+    fn keep_guest(&mut self) {
+        let vm = &self.seen.vm.metadata;
+        let ended = self.mine.filter(|one| one.is_final() && vm.deletion_timestamp.is_none());
+        let seen = ended.and_then(|instance| instance.metadata.annotations.as_ref()?.get(annotation::GUEST));
+        let known = vm.annotations.as_ref().and_then(|annotations| annotations.get(annotation::GUEST));
+        if let Some(seen) = seen.filter(|seen| Some(*seen) != known && self.plan.vm.is_none()) {
+            let patch = json!({ "metadata": { "annotations": { annotation::GUEST: seen } } });
+            self.plan.vm = Some(patch_of(vm, patch));
+        }
+    }
+
     fn finish(mut self) -> Plan {
         if self.plan.ask {
             return Plan { ask: true, ..Plan::default() };
         }
         // The status follows when the VM is as it shall be, or the instance that is about to be made is there: one write
         // instead of two. What was wrong before is told at once.
+        self.keep_guest();
         let silent = self.plan.vm.is_some() || (self.plan.start.is_some() && self.seen.failure.is_none());
         if !silent {
             self.plan.status = self.status();
@@ -355,8 +369,8 @@ impl Making<'_> {
         let ended = self.mine.filter(|one| one.is_final() && one.is_marked_for_deletion());
         let is_live = self.seen.vm.metadata.deletion_timestamp.is_none();
         if let Some(instance) = ended.filter(|one| is_live && has(&one.metadata, finalizer::VM_CONTROLLER)) {
-            // Only what the status has recorded may go.
-            if self.plan.status.is_none() {
+            // Only what the status and the VM have recorded may go.
+            if self.plan.status.is_none() && self.plan.vm.is_none() {
                 self.let_go(instance);
             }
         }

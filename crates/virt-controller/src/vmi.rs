@@ -126,7 +126,10 @@ impl Event {
 /// A decision in the making: the instance as it shall be, and what else is to be done.
 struct Making<'a> {
     seen: &'a Observed<'a>,
+    /// The launcher that holds the guest, or will boot it.
     pod: Option<&'a Pod>,
+    /// Launchers that a guest may come to.
+    targets: Vec<&'a Pod>,
     next: VirtualMachineInstance,
     now: Timestamp,
     plan: Plan,
@@ -136,20 +139,25 @@ struct Making<'a> {
 /// - A pod that a node has taken is never replaced.
 /// - A pod is made only while the instance is young (no phase, or Pending), not about to go, and carries the finalizer that
 ///   keeps it until its pods are gone.
-/// - From Scheduled on the phase is the handler's; only a pod that the server itself does not know makes it Failed.
+/// - From Scheduled on the phase is the handler's; only a pod that the server itself does not know makes it Failed, and that not
+///   while another waits for the guest.
+/// - A pod that waits for the guest is never taken for the one that holds it.
 /// - The finalizer goes only when the server itself knows no pod of the instance.
 /// - Equal observations give equal plans; at rest the plan is empty.
 #[must_use]
 pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
     let vmi = seen.vmi;
-    let pod = pods::launcher(&seen.pods);
+    let pods::Launchers { holder: pod, targets } = pods::launchers(vmi, &seen.pods);
     // What has ended and is let go needs no pod to be gone.
     let is_over = vmi.is_final() && !has_finalizer(vmi);
-    let leans_on_absence = !is_over && (vmi.is_marked_for_deletion() || has_pod(vmi.phase()));
-    if seen.pods.is_empty() && leans_on_absence && !seen.asked {
+    let leans_on_absence = match vmi.is_marked_for_deletion() {
+        true => seen.pods.is_empty(),
+        false => pod.is_none() && has_pod(vmi.phase()),
+    };
+    if leans_on_absence && !is_over && !seen.asked {
         return Plan { ask: true, ..Plan::default() };
     }
-    let mut making = Making { seen, pod, next: vmi.clone(), now, plan: Plan::default() };
+    let mut making = Making { seen, pod, targets, next: vmi.clone(), now, plan: Plan::default() };
     if vmi.is_marked_for_deletion() {
         making.end();
     } else {
@@ -251,7 +259,10 @@ impl Making<'_> {
 
     /// The pod is there and not yet the node's: until it is ready, or ends.
     fn schedule(&mut self) {
-        let Some(pod) = self.pod else { return self.enter(Phase::Failed) };
+        let Some(pod) = self.pod else {
+            conditions::forget_start(&mut self.next);
+            return self.enter(Phase::Failed);
+        };
         self.clear_provisioning();
         if pods::has_ended(pod) {
             self.tell_end(pod);
@@ -303,9 +314,13 @@ impl Making<'_> {
         self.plan.events.push(Event::warning("FailedStart", format!("the launcher pod ended early: {message}")));
     }
 
-    /// The handler has it. A pod that is gone took the guest along.
+    /// The handler has it. A pod that is gone took the guest along, unless the guest may be in another by now.
     fn watch_over(&mut self) {
-        let Some(pod) = self.pod else { return self.enter(Phase::Failed) };
+        let pod = match self.pod {
+            Some(pod) => pod,
+            None if self.targets.is_empty() => return self.enter(Phase::Failed),
+            None => return,
+        };
         self.clear_provisioning();
         self.note_pod(pod);
         self.plan.gate = pods::gate(self.seen.vmi, pod, self.now);

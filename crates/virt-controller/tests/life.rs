@@ -215,12 +215,16 @@ async fn an_instance_waits_for_its_claim_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_vm_with_data_volumes_hears_when_their_kind_comes() {
-    let world = World::start().await;
     let mut guest = spec();
     guest["volumes"] = json!([{ "name": "disk", "dataVolume": { "name": "disk" } }]);
-    let templates = json!([{ "metadata": { "name": "disk" }, "spec": { "source": { "blank": {} } } }]);
+    let templates = json!([{ "metadata": { "name": "disk" }, "spec": { "source": { "blank": {} }, "storage": {} } }]);
     let spec = json!({ "runStrategy": "Always", "dataVolumeTemplates": templates, "template": { "spec": guest } });
-    world.create_vm_with("one", &spec).await;
+    let world = World::start_after(async |world| {
+        world.define_data_volumes().await;
+        world.create_vm_with("one", &spec).await;
+        world.forget_data_volumes().await;
+    })
+    .await;
     world.word("one", "Stopped").await;
     world.define_data_volumes().await;
     world.word("one", "Provisioning").await;

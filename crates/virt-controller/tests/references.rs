@@ -12,12 +12,16 @@ use support::{World, spec};
 
 #[tokio::test(start_paused = true)]
 async fn data_volumes_are_made_and_awaited_once_the_cluster_has_them() {
-    let world = World::start().await;
     let mut guest = spec();
     guest["volumes"] = json!([{ "name": "data", "dataVolume": { "name": "data" } }]);
     let templates = json!([{ "metadata": { "name": "data" }, "spec": { "source": { "blank": {} }, "storage": {} } }]);
     let vm = json!({ "runStrategy": "Always", "dataVolumeTemplates": templates, "template": { "spec": guest } });
-    world.create_vm_with("one", &vm).await;
+    let world = World::start_after(async |world| {
+        world.define_data_volumes().await;
+        world.create_vm_with("one", &vm).await;
+        world.forget_data_volumes().await;
+    })
+    .await;
     let failed = |vm: &api::vm::VirtualMachine| {
         let conditions = vm.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         conditions.iter().any(|one| one.type_ == "Failure")
@@ -56,18 +60,23 @@ async fn data_volumes_are_made_and_awaited_once_the_cluster_has_them() {
 
 #[tokio::test(start_paused = true)]
 async fn an_instancetype_is_kept_as_it_was_and_spelled_out_where_the_cluster_wants_that() {
-    let world = World::start().await;
-    let types: kube::Api<api::instancetype::VirtualMachineInstancetype> =
-        kube::Api::default_namespaced(world.client.clone());
-    let small = json!({ "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype", "metadata": { "name": "small" }, "spec": { "cpu": { "guest": 2 }, "memory": { "guest": "64Mi" } } });
+    let small: api::instancetype::VirtualMachineInstancetype = serde_json::from_value(json!({ "apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachineInstancetype", "metadata": { "name": "small" }, "spec": { "cpu": { "guest": 2 }, "memory": { "guest": "64Mi" } } }))
+    .unwrap();
     let mut guest = spec();
     guest["domain"]["memory"] = json!(null);
     let vm = json!({ "runStrategy": "Always", "template": { "spec": guest },
         "instancetype": { "name": "small", "kind": "VirtualMachineInstancetype" } });
-    world.create_vm_with("one", &vm).await;
+    let world = World::start_after(async |world| {
+        let types = kube::Api::default_namespaced(world.client.clone());
+        types.create(&Default::default(), &small).await.unwrap();
+        world.create_vm_with("one", &vm).await;
+        types.delete("small", &Default::default()).await.unwrap();
+    })
+    .await;
+    let types = kube::Api::default_namespaced(world.client.clone());
     let conditions = |vm: &api::vm::VirtualMachine| json!(vm.status).to_string();
-    world.vm("one", |vm| conditions(vm).contains("there is no VirtualMachineInstancetype small")).await;
-    types.create(&Default::default(), &serde_json::from_value(small).unwrap()).await.unwrap();
+    world.vm("one", |vm| conditions(vm).contains("VirtualMachineInstancetype small does not exist")).await;
+    types.create(&Default::default(), &small).await.unwrap();
     let vmi = world.boot("one").await;
     assert_eq!(vmi.spec.domain.cpu.unwrap().sockets, Some(2));
     let running = world.word("one", "Running").await;

@@ -17,6 +17,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use api::vmi::VirtualMachineInstance;
+use launcher_api::Outcome;
+use manager::errors::chain;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use tokio::net::UnixStream;
 
@@ -46,9 +48,12 @@ pub(crate) enum DiskError {
 }
 
 impl DiskError {
-    /// Whether no other attempt can succeed.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Image { .. })
+    /// What its caller does about it.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Image { .. } => Outcome::never("", chain(self)),
+            Self::NotReady(_) | Self::Isolation { .. } | Self::Mount { .. } => Outcome::retry(chain(self)),
+        }
     }
 }
 
@@ -150,7 +155,7 @@ fn find(root: &OwnedFd, wanted: &Wanted) -> Result<OwnedFd, DiskError> {
     if rustix::fs::FileType::from_raw_mode(mode).is_file() {
         Ok(file)
     } else {
-        Err(problem(format!("{} is no file", path.display())))
+        Err(problem(format!("{} is not a file", path.display())))
     }
 }
 
@@ -165,7 +170,7 @@ fn only_file(root: &OwnedFd, folder: &Path) -> Result<PathBuf, String> {
     match (names.pop(), names.pop()) {
         (Some(name), None) => Ok(folder.join(name)),
         (None, _) => Err(format!("there is no file in /{}", folder.display())),
-        (Some(_), Some(_)) => Err(format!("there are several files in /{}; say which in `path`", folder.display())),
+        (Some(_), Some(_)) => Err(format!("there are several files in /{}; set `path`", folder.display())),
     }
 }
 

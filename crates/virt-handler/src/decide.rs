@@ -1,20 +1,27 @@
-//! What virt-handler does about one instance: a table from what is seen to one action and, perhaps, another phase.
+//! What virt-handler does about one launcher of one instance: a table from what is seen to one action and, perhaps, another phase.
+//!
+//! What a launcher is to its instance (`virt_rules::launchers`) decides which table that is:
+//!
+//! | role | file | says the phase |
+//! |---|---|---|
+//! | sole | [`sole`] | yes |
+//! | source | [`source`] | yes, as long as the guest is here |
+//! | target | [`target`] | never |
+//! | orphan, or the instance is gone | [`orphan`] | never |
+//!
+//! What all of them share is here: an instance that is final lets all its launchers go.
 //!
 //! | instance | launcher | guest | what is done |
 //! |---|---|---|---|
-//! | of another node, or not handed over | | | nothing |
 //! | any | not reached yet | | nothing |
-//! | live | gone | | Succeeded or Failed by how the guest ended, Failed if nobody knows |
-//! | live | reached | ended | Succeeded or Failed |
-//! | live, to be deleted | reached | alive | shut down; kill when the grace period is over |
-//! | live, to be deleted | reached | absent | Failed: it never ran |
-//! | Scheduled | reached | absent | start; Failed if that cannot succeed |
-//! | Running | reached | absent | Failed: the guest is lost |
-//! | live | reached | runs or is paused | Running; after an I/O error, resume with a growing wait |
 //! | final | reached | alive | kill |
-//! | final or gone | reached | ended or absent | let the launcher go |
-//! | gone | reached | alive | shut down; kill when the grace period is over |
-//! | final or gone | gone, or none | | clean up |
+//! | final | reached | ended or absent | let the launcher go |
+//! | final | gone, or none | | clean up |
+
+mod orphan;
+mod sole;
+mod source;
+mod target;
 
 use std::time::Duration;
 
@@ -23,19 +30,25 @@ use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use virt_launcher::rpc::{End, State};
+use launcher_api::Outcome;
+use launcher_api::rpc::{End, State};
+use virt_rules::launchers::Role;
 
-/// What is known of an instance and its launcher.
+/// What is known of a launcher and its instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observed<'a> {
-    /// This node.
+    /// The launcher's node.
     pub(crate) node: &'a str,
+    /// What it is to its instance; an orphan without one.
+    pub(crate) role: Role,
     /// None if the API server knows no instance of this UID.
     pub(crate) vmi: Option<&'a VirtualMachineInstance>,
     pub(crate) launcher: Launcher,
-    pub(crate) memory: &'a Memory,
+    pub(crate) efforts: &'a Efforts,
     /// What a guest has to shut down whose instance is gone.
     pub(crate) grace: Duration,
+    /// The launcher was told the instance as it is now.
+    pub(crate) is_synced: bool,
 }
 
 /// What is known of a launcher.
@@ -55,9 +68,9 @@ pub(crate) enum Launcher {
     },
 }
 
-/// What this process did about an instance so far, and must not do too often.
+/// What this process did about a launcher so far, and must not do too often.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Memory {
+pub(crate) struct Efforts {
     /// When the instance was seen to be gone.
     pub(crate) gone_since: Option<Timestamp>,
     /// When the guest was last asked to power off.
@@ -68,18 +81,17 @@ pub(crate) struct Memory {
     pub(crate) failures: u32,
     /// Until when to wait after the last.
     pub(crate) retry_at: Option<Timestamp>,
-    /// Why the guest cannot start, as it was told.
-    pub(crate) failure: Option<Failure>,
+    /// What came of the last attempt to make the guest what its instance says.
+    pub(crate) outcome: Option<Outcome>,
     /// All is cleaned up.
     pub(crate) done: bool,
 }
 
-/// Why a guest did not start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) message: String,
-    /// No further attempt can succeed.
-    pub(crate) is_final: bool,
+impl Efforts {
+    /// Why the guest is not what its instance says, if the last attempt failed.
+    pub(crate) fn failure(&self) -> Option<&Outcome> {
+        self.outcome.as_ref().filter(|outcome| matches!(outcome, Outcome::Retry { .. } | Outcome::Never(_)))
+    }
 }
 
 /// What to do; nothing at rest.
@@ -99,6 +111,8 @@ pub(crate) enum Action {
     Nothing,
     /// Connect the guest's network and start it.
     Start,
+    /// Tell the launcher what the guest is to be now.
+    Sync,
     /// Let a guest go on that an I/O error has paused.
     Resume,
     /// Ask the guest to power off within the time that is left.
@@ -123,24 +137,32 @@ const RESUME_BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration:
 
 /// # Guarantees
 /// - An instance of another node, or one that was not handed over, is left alone.
-/// - No guest is started for an instance that is final, gone or to be deleted, nor a second time for one that ran.
-/// - A guest is killed only when its instance is final, or its grace period is over.
-/// - A launcher is let go only when its instance is final or gone: how the guest ended is on record by then.
-/// - A phase only goes forward.
+/// - No guest is started for an instance that is final, gone or to be deleted, nor a second time for one that ran, nor in a launcher
+///   that is not the instance's only one.
+/// - A guest is killed only when its instance is final, or its grace period is over. One that does not hold the guest is killed when
+///   nothing will come to it any more.
+/// - A launcher is let go only when its instance is final or gone, or it is an orphan: how the guest ended is on record by then.
+/// - A phase only goes forward, and only a launcher that holds the guest says it.
 pub(crate) fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
-    let Some(vmi) = seen.vmi else { return gone(seen, now) };
-    if !is_of(vmi, seen.node) {
+    let Some(vmi) = seen.vmi else { return orphan::without_instance(seen, now) };
+    if seen.role.holds() && !is_of(vmi, seen.node) {
         return Plan::default();
     }
-    match vmi.phase() {
-        Phase::Scheduled | Phase::Running => live(vmi, seen, now),
-        Phase::Succeeded | Phase::Failed => over(seen),
-        Phase::Unset
-        | Phase::Pending
-        | Phase::Scheduling
-        | Phase::WaitingForSync
-        | Phase::Unknown
-        | Phase::Other(_) => Plan::default(),
+    match (vmi.phase(), seen.role) {
+        (Phase::Succeeded | Phase::Failed, _) => over(seen),
+        (_, Role::Orphan) => orphan::decide(seen),
+        (Phase::Scheduled | Phase::Running, Role::Sole) => sole::decide(vmi, seen, now),
+        (Phase::Scheduled | Phase::Running, Role::Source) => source::decide(vmi, seen, now),
+        (_, Role::Target) => target::decide(),
+        (
+            Phase::Unset
+            | Phase::Pending
+            | Phase::Scheduling
+            | Phase::WaitingForSync
+            | Phase::Unknown
+            | Phase::Other(_),
+            Role::Sole | Role::Source,
+        ) => Plan::default(),
     }
 }
 
@@ -169,71 +191,35 @@ fn backoff((first, most): (Duration, Duration), failures: u32) -> Duration {
     first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(most)
 }
 
-fn live(vmi: &VirtualMachineInstance, seen: &Observed<'_>, now: Timestamp) -> Plan {
-    let (state, end) = match seen.launcher {
-        Launcher::None | Launcher::Connecting => return Plan::default(),
-        Launcher::Gone { end } => return enter(end.map_or(Phase::Failed, |end| phase_after(end, vmi))),
-        Launcher::Connected { state, end } => (state, end),
-    };
-    let started = vmi.phase().is_running();
-    match state {
-        State::Ended => enter(phase_after(end, vmi)),
-        State::Absent if started || vmi.is_marked_for_deletion() => enter(Phase::Failed),
-        State::Absent => start(seen.memory, now),
-        _ if vmi.is_marked_for_deletion() => {
-            let asked = vmi.metadata.deletion_timestamp.as_ref().map_or(now, |Time(at)| *at);
-            let phase = (!matches!(state, State::Starting | State::Unspecified)).then_some(Phase::Running);
-            Plan { phase, ..stop(asked, grace_of(vmi), seen.memory, now) }
-        }
-        // A word of a newer launcher says nothing to us.
-        State::Starting | State::Unspecified => Plan::default(),
-        State::PausedByIoError => Plan { phase: Some(Phase::Running), ..resume(seen.memory, now) },
-        State::Running | State::PausedByUser | State::PausedByQemu | State::Stopping => enter(Phase::Running),
-    }
-}
-
 fn over(seen: &Observed<'_>) -> Plan {
     match seen.launcher {
         Launcher::Connecting => Plan::default(),
-        Launcher::None | Launcher::Gone { .. } if seen.memory.done => Plan::default(),
+        Launcher::None | Launcher::Gone { .. } if seen.efforts.done => Plan::default(),
         Launcher::None | Launcher::Gone { .. } => act(Action::CleanUp),
         Launcher::Connected { state, .. } if is_alive(state) => act(Action::Kill),
         Launcher::Connected { .. } => act(Action::Delete),
     }
 }
 
-fn gone(seen: &Observed<'_>, now: Timestamp) -> Plan {
-    match seen.launcher {
-        Launcher::Connected { state, .. } if is_alive(state) => {
-            stop(seen.memory.gone_since.unwrap_or(now), seen.grace, seen.memory, now)
-        }
-        _ => over(seen),
-    }
+/// Ends the guest of an instance that is to be deleted.
+fn stop_deleted(vmi: &VirtualMachineInstance, state: State, efforts: &Efforts, now: Timestamp) -> Plan {
+    let asked = vmi.metadata.deletion_timestamp.as_ref().map_or(now, |Time(at)| *at);
+    let phase = (!matches!(state, State::Starting | State::Unspecified)).then_some(Phase::Running);
+    Plan { phase, ..stop(asked, grace_of(vmi), efforts, now) }
 }
 
-fn start(memory: &Memory, now: Timestamp) -> Plan {
-    if memory.failure.as_ref().is_some_and(|failure| failure.is_final) {
-        return enter(Phase::Failed);
-    }
-    when_due(Action::Start, memory, now)
-}
-
-fn resume(memory: &Memory, now: Timestamp) -> Plan {
-    when_due(Action::Resume, memory, now)
-}
-
-fn when_due(action: Action, memory: &Memory, now: Timestamp) -> Plan {
-    match memory.retry_at.map(|at| until(at, now)).filter(|rest| !rest.is_zero()) {
+fn when_due(action: Action, efforts: &Efforts, now: Timestamp) -> Plan {
+    match efforts.retry_at.map(|at| until(at, now)).filter(|rest| !rest.is_zero()) {
         Some(rest) => Plan { again: Some(rest), ..Plan::default() },
         None => act(action),
     }
 }
 
 /// Asks the guest to power off, again and again, and kills it when its time is over.
-fn stop(since: Timestamp, grace: Duration, memory: &Memory, now: Timestamp) -> Plan {
+fn stop(since: Timestamp, grace: Duration, efforts: &Efforts, now: Timestamp) -> Plan {
     let rest = grace.saturating_sub(until(now, since));
     let is_over = rest.is_zero();
-    let last = if is_over { memory.killed } else { memory.asked };
+    let last = if is_over { efforts.killed } else { efforts.asked };
     let pause = last.map_or(Duration::ZERO, |last| ASK_AGAIN.saturating_sub(until(now, last)));
     let action = match (pause.is_zero(), is_over) {
         (false, _) => Action::Nothing,
@@ -258,6 +244,8 @@ fn phase_after(end: End, vmi: &VirtualMachineInstance) -> Phase {
         | End::FailedToStart
         | End::InternalError
         | End::KvmFailed
+        | End::Moved
+        | End::NotTaken
         | End::Unspecified => Phase::Failed,
     }
 }
@@ -268,7 +256,7 @@ fn has_acpi(vmi: &VirtualMachineInstance) -> bool {
     acpi.and_then(|acpi| acpi.enabled) != Some(false)
 }
 
-/// Whether there is a guest that may write to its disks.
+/// Whether there is a QEMU.
 pub(crate) fn is_alive(state: State) -> bool {
     match state {
         State::Absent | State::Ended => false,
@@ -278,6 +266,9 @@ pub(crate) fn is_alive(state: State) -> bool {
         | State::PausedByUser
         | State::PausedByIoError
         | State::PausedByQemu
+        | State::Awaiting
+        | State::Loaded
+        | State::Left
         | State::Stopping => true,
     }
 }

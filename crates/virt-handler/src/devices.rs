@@ -63,7 +63,7 @@ impl Devices {
     pub(crate) async fn run(&self) {
         loop {
             if let Err(error) = self.session().await {
-                tracing::warn!(error = chain(&error), "devices are not offered");
+                tracing::warn!(error = chain(&error), "cannot offer devices");
                 sleep(AGAIN).await;
             }
             self.registered.send_replace(false);

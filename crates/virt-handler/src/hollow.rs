@@ -1,11 +1,15 @@
-//! Hollow handlers: real objects, simulated domains.
+//! Hollow handlers: real objects, the real virt-handler, simulated launchers.
 //!
+//! ```text
+//! pods ──> machines: a simulated launcher for each pod that runs ──┐
+//! instances ──> the same observe, decide and act as on a real node ┴──> one write per change of a phase
+//! ```
 //! Watches: VirtualMachineInstance, launcher Pod, Node. Owns: the status of instances from `Scheduled` on, labels, heartbeat
 //! and devices of the given nodes. Emits: one write per change of a phase, one for the end of a launcher, and a heartbeat per
 //! node and minute.
 //!
-//! Absent on purpose: instances before `Scheduled`, finalizers, nodes themselves; a pod that is gone. All that is
-//! virt-controller's and the node's.
+//! Absent on purpose: instances before `Scheduled`, finalizers, nodes themselves: all that is virt-controller's and the node's.
+//! Events: thousands of guests would only load the server with them.
 //!
 //! Two annotations on an instance tell what becomes of its guest, whatever the [`Behaviour`] says:
 //! - `orlop.io/hollow-run-for`: how long it runs before it ends by itself, such as `5s`;
@@ -14,16 +18,18 @@
 //!
 //! A guest that succeeds or crashes does so at once if nobody says how long it runs.
 
-mod decide;
 mod fate;
+mod launcher;
+mod ledger;
+mod machines;
 mod register;
 mod status;
+mod twins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::names::annotation;
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
@@ -33,10 +39,18 @@ use manager::context::{Chance, Context, Now};
 use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, work};
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use decide::{Plan, Seen, decide};
-use fate::Life;
+use crate::instances::{Instances, Nodes, Setup};
+use crate::launchers::LauncherId;
+use crate::node::Found;
+use crate::records::Records;
+use machines::HollowHost;
+
+pub use ledger::{Ledger, Standing, Who};
+pub use machines::Machines;
+pub use twins::Twin;
 
 /// How the guests behave.
 #[derive(Clone, Debug, Default)]
@@ -58,15 +72,16 @@ pub struct Behaviour {
 pub struct HollowHandlers {
     client: Client,
     names: Arc<BTreeSet<String>>,
-    behaviour: Arc<Behaviour>,
+    machines: Machines,
+    /// Whether the launchers are this process' own, and follow what it sees of pods.
+    feeds: bool,
+    instances: Arc<Instances>,
     vmis: Cache<VirtualMachineInstance>,
     pods: Cache<Pod>,
     nodes: Cache<Node>,
     queue: Queue<Work>,
     now: Now,
     chance: Chance,
-    /// Which guests have which luck.
-    luck: u64,
     /// When each node is to be told of next.
     told: Arc<Mutex<BTreeMap<String, Told>>>,
 }
@@ -76,13 +91,14 @@ pub struct HollowHandlers {
 enum Work {
     /// First: what does not come in time is a lost node.
     Node(Key),
-    Instance(Key),
+    /// A launcher has ended in it.
+    Pod(Key),
 }
 
 impl About for Work {
     fn about(&self) -> ObjectName<'_> {
         match self {
-            Self::Node(key) | Self::Instance(key) => key.about(),
+            Self::Node(key) | Self::Pod(key) => key.about(),
         }
     }
 }
@@ -96,10 +112,12 @@ struct Told {
 
 /// What is looked at at the same time.
 const WORKERS: usize = 16;
+/// Launchers that are looked at at the same time: whoever starts a guest waits until it has started.
+const LAUNCHERS_AT_ONCE: usize = 64;
 /// Between a conflict and the next look: what another has written is on its way to the cache.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Launcher pods, by the label that they have.
-const LAUNCHERS: &str = "kubevirt.io=virt-launcher";
+const OUR_PODS: &str = "kubevirt.io=virt-launcher";
 /// Pods by the UID of the instance that controls them.
 const CONTROLLER: &str = "controller";
 
@@ -107,17 +125,46 @@ impl HollowHandlers {
     /// The handlers of nodes of these names; they read from the context's caches.
     #[must_use]
     pub fn new(context: &Context, names: impl IntoIterator<Item = String>, behaviour: Behaviour) -> Self {
+        let machines = Machines::new(behaviour, context.chance.number(), None);
+        Self { feeds: true, ..Self::over(context, names, machines, Twin::None) }
+    }
+
+    /// The same over launchers that somebody else keeps, and that outlive the handlers; as a broken twin, if a test wants one.
+    #[must_use]
+    pub fn over(context: &Context, names: impl IntoIterator<Item = String>, machines: Machines, twin: Twin) -> Self {
+        let names: Arc<BTreeSet<String>> = Arc::new(names.into_iter().collect());
+        let vmis: Cache<VirtualMachineInstance> = context.caches.of(&[]);
+        let pods: Cache<Pod> = context.caches.selected(OUR_PODS, &[(CONTROLLER, controller_of)]);
+        let queue: Queue<Work> = context.queue("hollow-handlers");
+        let of_launchers = pods.clone();
+        let name_of = move |id: &LauncherId| {
+            let same = |pod: &Arc<Pod>| pod.metadata.uid.as_ref() == Some(&id.pod);
+            of_launchers.find(CONTROLLER, &id.uid).into_iter().find(same).map(|pod| Key::of(&*pod))
+        };
+        let host = HollowHost { machines: machines.clone(), queue: queue.clone(), name_of: Box::new(name_of) };
+        let setup = Setup {
+            nodes: Nodes::Many(names.clone()),
+            vmis: vec![vmis.clone()],
+            host: Arc::new(host),
+            records: Records::Memory(machines.records()),
+            recorder: None,
+            found: watch::Sender::new(Found::NotYet).subscribe(),
+            doubt: Box::new(|| {}),
+            workers: LAUNCHERS_AT_ONCE,
+            decide: twin.decide(),
+        };
         Self {
             client: context.client.clone(),
-            names: Arc::new(names.into_iter().collect()),
-            behaviour: Arc::new(behaviour),
-            vmis: context.caches.of(&[]),
-            pods: context.caches.selected(LAUNCHERS, &[(CONTROLLER, controller_of)]),
+            names,
+            machines,
+            feeds: false,
+            instances: Arc::new(Instances::new(context, setup)),
+            vmis,
+            pods,
             nodes: context.caches.of(&[]),
-            queue: context.queue("hollow-handlers"),
+            queue,
             now: context.now.clone(),
             chance: context.chance.clone(),
-            luck: context.chance.number(),
             told: Arc::default(),
         }
     }
@@ -129,7 +176,7 @@ impl HollowHandlers {
             async move {
                 match work {
                     Work::Node(key) => handlers.reconcile_node(&key).await,
-                    Work::Instance(key) => handlers.reconcile(&key).await,
+                    Work::Pod(key) => handlers.reconcile_pod(&key).await,
                 }
             }
         });
@@ -137,8 +184,21 @@ impl HollowHandlers {
             biased;
             () = work => {}
             () = self.feed_nodes() => {}
-            () = self.feed_instances() => {}
+            () = self.look_after_instances() => {}
+        }
+    }
+
+    async fn look_after_instances(&self) {
+        self.pods.synced().await;
+        self.vmis.synced().await;
+        // Whoever looks for a launcher finds it.
+        for pod in self.pods.all() {
+            self.see(&pod);
+        }
+        tokio::select! {
+            biased;
             () = self.feed_pods() => {}
+            () = self.instances.run() => {}
         }
     }
 
@@ -152,67 +212,54 @@ impl HollowHandlers {
         }
     }
 
-    async fn feed_instances(&self) {
-        let mut changes = self.vmis.subscribe();
-        loop {
-            let change = changes.next().await;
-            if change.new.is_some_and(|vmi| self.is_ours(&vmi)) {
-                self.queue.add(Work::Instance(change.key));
-            }
-        }
-    }
-
     async fn feed_pods(&self) {
         let mut changes = self.pods.subscribe();
         loop {
-            // A pod that is gone is no news for a node.
-            let Some(pod) = changes.next().await.new else { continue };
-            let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
-            if let Some(owner) = owner.filter(|owner| owner.kind == "VirtualMachineInstance") {
-                let namespace = pod.namespace().unwrap_or_default();
-                self.queue.add(Work::Instance(Key { namespace, name: owner.name.clone() }));
+            let change = changes.next().await;
+            let replaced = change.old.filter(|old| change.new.as_ref().is_none_or(|new| new.uid() != old.uid()));
+            if let Some(old) = replaced.filter(|_| self.feeds) {
+                self.machines.gone(&old);
+            }
+            let Some(pod) = change.new.filter(|pod| self.is_ours(pod)) else { continue };
+            self.see(&pod);
+            if self.machines.has_exited(&pod) {
+                self.queue.add(Work::Pod(change.key));
             }
         }
     }
 
-    fn is_ours(&self, vmi: &VirtualMachineInstance) -> bool {
-        let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
-        node.is_some_and(|node| self.names.contains(node))
+    fn is_ours(&self, pod: &Pod) -> bool {
+        pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()).is_some_and(|node| self.names.contains(node))
     }
 
-    /// The pod of an instance on its node; one that still runs before one that has ended.
-    fn launcher(&self, vmi: &VirtualMachineInstance) -> Option<Arc<Pod>> {
-        let node = vmi.status.as_ref().and_then(|status| status.node_name.as_ref());
-        let mut pods = self.pods.find(CONTROLLER, vmi.metadata.uid.as_deref().unwrap_or_default());
-        pods.retain(|pod| {
-            let bound = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-            bound == node && !pod.annotations().contains_key(annotation::EPHEMERAL_PROVISIONING)
-        });
-        pods.into_iter().min_by_key(|pod| status::has_ended(pod))
-    }
-
-    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
-        let Some(vmi) = self.vmis.get(key).filter(|vmi| self.is_ours(vmi)) else { return Ok(Next::Wait) };
-        let pod = self.launcher(&vmi);
-        let life = Life::of(&vmi, &self.behaviour, self.luck);
-        let seen = Seen { vmi: &vmi, pod: pod.as_deref(), life, behaviour: &self.behaviour };
-        let now = (self.now)();
-        match decide(&seen, now) {
-            Plan::Nothing => Ok(Next::Wait),
-            Plan::Later(after) => Ok(Next::After(after)),
-            Plan::Enter(phase) => {
-                let patch = status::enter(&vmi, pod.as_deref(), &phase, now);
-                let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
-                settled(api.patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)
-            }
-            Plan::EndPod => {
-                let Some(pod) = pod else { return Ok(Next::Wait) };
-                let patch = status::ended(&pod, &vmi, now);
-                let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-                // The other conditions are others'.
-                settled(api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&patch)).await)
-            }
+    /// The launcher in a pod of ours is what the pod says, where nobody else sees to that.
+    fn see(&self, pod: &Pod) {
+        if self.feeds && self.is_ours(pod) {
+            let vmi = self.instance_of(pod);
+            self.machines.see_with(pod, vmi.as_deref(), (self.now)());
         }
+    }
+
+    fn instance_of(&self, pod: &Pod) -> Option<Arc<VirtualMachineInstance>> {
+        let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+        let key = Key { namespace: pod.namespace().unwrap_or_default(), name: owner.name.clone() };
+        self.vmis.get(&key).filter(|vmi| vmi.metadata.uid.as_ref() == Some(&owner.uid))
+    }
+
+    /// Says of a pod that it has ended with its launcher. An instance that is deleted takes its pod with it; any other leaves
+    /// one that has ended.
+    async fn reconcile_pod(&self, key: &Key) -> Result<Next, kube::Error> {
+        let is_over = |pod: &Arc<Pod>| {
+            !status::has_ended(pod) && pod.metadata.deletion_timestamp.is_none() && self.machines.has_exited(pod)
+        };
+        let Some(pod) = self.pods.get(key).filter(is_over) else { return Ok(Next::Wait) };
+        let Some(vmi) = self.instance_of(&pod).filter(|vmi| !vmi.is_marked_for_deletion()) else {
+            return Ok(Next::Wait);
+        };
+        let patch = status::ended(&pod, &vmi, (self.now)());
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+        // The other conditions are others'.
+        settled(api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(&patch)).await)
     }
 
     /// Tells that the node can run guests, and when that was.

@@ -18,7 +18,7 @@ pub async fn vm_of(client: &Client, vmi: &VirtualMachineInstance) -> Result<Opti
     match vms.get_opt(&claimed.name).await {
         Ok(vm) => Ok(vm.and_then(|vm| vm.metadata.uid).filter(|uid| *uid == claimed.uid)),
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            tracing::warn!(%status, "an instance keeps no address: its VM may not be read");
+            tracing::warn!(%status, "an instance keeps no address because its VM cannot be read");
             Ok(None)
         }
         Err(error) => Err(error),

@@ -28,7 +28,7 @@ pub(crate) struct Peer {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IsolationError {
     /// The socket does not tell.
-    #[error("the socket does not tell whose it is")]
+    #[error("cannot find the owner of the socket")]
     Unknown,
     /// The process could not be looked at.
     #[error("look at process {pid}")]
@@ -45,7 +45,7 @@ pub(crate) enum IsolationError {
         pid: u32,
     },
     /// It belongs to another pod.
-    #[error("process {pid} is not of pod {pod}: its control group is {group}")]
+    #[error("process {pid} does not belong to pod {pod}: its control group is {group}")]
     Foreign {
         /// Its number.
         pid: u32,

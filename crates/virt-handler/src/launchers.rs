@@ -5,30 +5,28 @@
 //!                 │                                │
 //!                 └── patience is over ──> gone <──┴── it breaks, or does not answer twice
 //! ```
-//! virt-handler connects, launchers never do: after its restart it connects again and knows what it knew.
+//! virt-handler connects, launchers never do: after its restart it connects again and knows what it knew. How a launcher is reached
+//! is the host's ([`crate::host`]): over a socket, or in this process where launchers are simulated.
 
-mod connection;
+pub(crate) mod connection;
 mod socket;
 mod words;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use launcher_api::Greeting;
+use launcher_api::rpc::{Domain, GuestInfo};
 use manager::cache::Key;
+use manager::worker::{About, ObjectName};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tonic::transport::Channel;
-use virt_launcher::rpc::launcher_client::LauncherClient;
-use virt_launcher::rpc::{Domain, GuestInfo};
 
-use crate::isolation::Peer;
-use crate::ownership;
+use crate::host::{Host, Speaker};
 
-pub(crate) use socket::{ConnectError, SOCKETS, connect, is_shortage};
+pub(crate) use socket::{ConnectError, connect, is_shortage};
+pub(crate) use words::bounded;
 
 /// How long a launcher may take until its socket is there. Its pod is ready by then, so that this is long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
@@ -56,30 +54,38 @@ pub(crate) enum Reach {
     },
 }
 
-/// Whose launcher it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
-    pub(crate) key: Key,
-    /// The instance's.
+/// One launcher of one instance, and no other of its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LauncherId {
+    /// The instance's UID.
     pub(crate) uid: String,
-    /// The pod's.
+    /// The pod's UID.
     pub(crate) pod: String,
+    /// The node that it is on.
+    pub(crate) node: String,
+    /// Namespace and name of the instance.
+    pub(crate) key: Key,
+}
+
+impl About for LauncherId {
+    fn about(&self) -> ObjectName<'_> {
+        ObjectName { uid: &self.uid, ..self.key.about() }
+    }
 }
 
 /// Told when a launcher has something new.
-type Tell = Arc<dyn Fn(&Owner) + Send + Sync>;
+type Tell = Arc<dyn Fn(&LauncherId) + Send + Sync>;
 
-/// All launchers. Clones share them.
-#[derive(Clone)]
+/// All launchers that are followed. When it is dropped, so are the connections.
 pub(crate) struct Launchers {
-    pods: PathBuf,
+    host: Arc<dyn Host>,
     tell: Tell,
-    entries: Arc<Mutex<BTreeMap<String, Arc<Entry>>>>,
+    entries: Mutex<BTreeMap<LauncherId, Arc<Entry>>>,
 }
 
-struct Entry {
-    owner: Owner,
-    pods: PathBuf,
+/// One of them, as its connection sees it.
+pub(crate) struct Entry {
+    pub(crate) id: LauncherId,
     tell: Tell,
     view: watch::Sender<View>,
     session: Mutex<Option<Session>>,
@@ -87,89 +93,91 @@ struct Entry {
 }
 
 /// A connection that works.
-struct Session {
-    client: LauncherClient<Channel>,
-    peer: Peer,
+pub(crate) struct Session {
+    pub(crate) speaker: Arc<dyn Speaker>,
+    pub(crate) greeting: Greeting,
 }
 
 impl Launchers {
-    /// None yet. The folder is the one with a folder for each pod.
-    pub(crate) fn new(pods: PathBuf, tell: impl Fn(&Owner) + Send + Sync + 'static) -> Self {
-        Self { pods, tell: Arc::new(tell), entries: Arc::default() }
+    /// None yet.
+    pub(crate) fn new(host: Arc<dyn Host>, tell: impl Fn(&LauncherId) + Send + Sync + 'static) -> Self {
+        Self { host, tell: Arc::new(tell), entries: Mutex::default() }
     }
 
     /// Connects to a launcher and stays connected, unless that is under way.
-    pub(crate) fn follow(&self, owner: &Owner, patience: Duration) {
+    pub(crate) fn follow(&self, id: &LauncherId, patience: Duration) {
         let mut entries = self.entries();
-        if entries.get(&owner.uid).is_some_and(|entry| entry.owner == *owner) {
+        if entries.contains_key(id) {
             return;
         }
         let entry = Arc::new(Entry {
-            owner: owner.clone(),
-            pods: self.pods.clone(),
+            id: id.clone(),
             tell: self.tell.clone(),
             view: watch::Sender::new(View::default()),
             session: Mutex::default(),
             task: Mutex::default(),
         });
-        let task = tokio::spawn(connection::keep(entry.clone(), patience)).abort_handle();
+        let task = tokio::spawn(self.host.clone().keep(entry.clone(), patience)).abort_handle();
         *entry.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(task);
-        if let Some(old) = entries.insert(owner.uid.clone(), entry) {
-            old.end();
-        }
+        entries.insert(id.clone(), entry);
     }
 
-    /// What is known of the launcher of an instance; none, if it is not followed.
-    pub(crate) fn view(&self, uid: &str) -> Option<View> {
-        Some(self.entries().get(uid)?.view.borrow().clone())
+    /// What is known of a launcher; none, if it is not followed.
+    pub(crate) fn view(&self, id: &LauncherId) -> Option<View> {
+        Some(self.entries().get(id)?.view.borrow().clone())
     }
 
-    /// A client, if the launcher can be spoken to.
-    pub(crate) fn client(&self, uid: &str) -> Option<LauncherClient<Channel>> {
-        Some(self.entries().get(uid)?.session().as_ref()?.client.clone())
+    /// Who speaks with the launcher, if it can be spoken to.
+    pub(crate) fn speaker(&self, id: &LauncherId) -> Option<Arc<dyn Speaker>> {
+        Some(self.entries().get(id)?.session().as_ref()?.speaker.clone())
     }
 
-    /// The launcher's network namespace, and the user and group that it runs as.
-    pub(crate) fn namespace(&self, uid: &str) -> Option<(OwnedFd, (u32, u32))> {
-        let entry = self.entries().get(uid)?.clone();
-        let session = entry.session();
-        let peer = &session.as_ref().filter(|session| session.peer.is_alive())?.peer;
-        Some((peer.network().ok()?, (peer.uid, peer.gid)))
-    }
-
-    /// Makes the devices in a launcher's container its own.
-    pub(crate) fn give_devices(&self, uid: &str) -> io::Result<()> {
-        let Some(entry) = self.entries().get(uid).cloned() else { return Ok(()) };
-        let session = entry.session();
-        session.as_ref().map_or(Ok(()), |session| ownership::give_devices(&session.peer))
+    /// What the launcher says of itself, if it can be spoken to.
+    pub(crate) fn greeting(&self, id: &LauncherId) -> Option<Greeting> {
+        Some(self.entries().get(id)?.session().as_ref()?.greeting.clone())
     }
 
     /// Takes in an answer that is newer than what was heard.
-    pub(crate) fn heard(&self, uid: &str, domain: Domain) {
-        if let Some(entry) = self.entries().get(uid) {
+    pub(crate) fn heard(&self, id: &LauncherId, domain: Domain) {
+        if let Some(entry) = self.entries().get(id) {
             entry.take(domain);
         }
     }
 
     /// Ends a connection and forgets the launcher.
-    pub(crate) fn forget(&self, uid: &str) {
-        if let Some(entry) = self.entries().remove(uid) {
+    pub(crate) fn forget(&self, id: &LauncherId) {
+        if let Some(entry) = self.entries().remove(id) {
             entry.end();
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<LauncherId, Arc<Entry>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+impl Drop for Launchers {
+    fn drop(&mut self) {
+        self.entries().values().for_each(|entry| entry.end());
+    }
+}
+
 impl Entry {
-    fn session(&self) -> MutexGuard<'_, Option<Session>> {
+    pub(crate) fn session(&self) -> MutexGuard<'_, Option<Session>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Notes whether the launcher can be spoken to. True if it could not before, or could.
+    pub(crate) fn reach(&self, reach: Reach) -> bool {
+        self.view.send_if_modified(|view| {
+            let news = view.reach != reach;
+            view.reach = reach;
+            news
+        })
+    }
+
     /// Takes in a domain, unless a newer one is known. True if it is news.
-    fn take(&self, domain: Domain) -> bool {
+    pub(crate) fn take(&self, domain: Domain) -> bool {
         self.view.send_if_modified(|view| {
             let newer = view.domain.as_ref().is_none_or(|known| is_newer(known, &domain));
             if newer {
@@ -179,8 +187,8 @@ impl Entry {
         })
     }
 
-    fn tell(&self) {
-        (self.tell)(&self.owner);
+    pub(crate) fn tell(&self) {
+        (self.tell)(&self.id);
     }
 
     fn end(&self) {

@@ -18,9 +18,12 @@ mod container_disks;
 mod decide;
 mod devices;
 mod folders;
+mod guests;
 mod handler;
 pub mod hollow;
+mod host;
 pub mod identity;
+mod instances;
 mod isolation;
 mod labels;
 mod launchers;
@@ -30,4 +33,5 @@ mod ownership;
 mod records;
 mod status;
 
+pub use guests::NodeGuests;
 pub use handler::{Handler, Settings};

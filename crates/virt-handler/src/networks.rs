@@ -1,6 +1,5 @@
 //! The guest's network, set up in the launcher's namespace before the guest starts.
 
-use std::error::Error;
 use std::future::Future;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -9,10 +8,11 @@ use std::str::FromStr;
 
 use api::networks;
 use api::vmi::VirtualMachineInstance;
+use launcher_api::Outcome;
 use manager::errors::chain;
+use network::guest_network::{self, AttachedInterface, Interface, Owner, Plan, Port, Protocol, SetUpError};
 use network::handover;
 use network::mac::Mac;
-use network::phase1::{self, AttachedInterface, Interface, Owner, Plan, Port, Protocol};
 
 /// Where a guest's network is made.
 #[derive(Debug)]
@@ -44,12 +44,24 @@ pub struct Link {
 
 /// Why a network could not be made.
 #[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct NetworkError {
-    /// What went wrong, with all its causes.
-    pub message: String,
+pub enum NetworkError {
+    /// Not now, with all its causes.
+    #[error("{0}")]
+    Retry(String),
     /// Trying again cannot help.
-    pub is_final: bool,
+    #[error("{0}")]
+    Never(String),
+}
+
+impl NetworkError {
+    /// What its caller does about it.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Retry(why) => Outcome::retry(why),
+            Self::Never(why) => Outcome::never("", why),
+        }
+    }
 }
 
 /// The result of [`Networks::connect`].
@@ -80,11 +92,17 @@ impl Networks for Masquerade {
     fn connect<'a>(&'a self, place: Place, vmi: &'a VirtualMachineInstance) -> Connecting<'a> {
         Box::pin(async move {
             let plan = plan(vmi, &place.identity, place.owner)?;
-            let attached = phase1::set_up(&self.program, place.namespace.as_fd(), &place.state, &plan)
+            let attached = guest_network::set_up(&self.program, place.namespace.as_fd(), &place.state, &plan)
                 .await
-                .map_err(|error| NetworkError { message: chain(&error), is_final: error.is_final() })?;
-            let passing = |error: &(dyn Error + 'static)| NetworkError { message: chain(error), is_final: false };
-            handover::send(&place.socket, &attached).await.map_err(|error| passing(&error))?;
+                .map_err(|error| {
+                    let why = chain(&error);
+                    match error {
+                        SetUpError::Final(_) => NetworkError::Never(why),
+                        SetUpError::Retryable(_) => NetworkError::Retry(why),
+                    }
+                })?;
+            let sent = handover::send(&place.socket, &attached).await;
+            sent.map_err(|error| NetworkError::Retry(chain(&error)))?;
             Ok(attached.interfaces.iter().map(link).collect())
         })
     }
@@ -109,7 +127,7 @@ fn plan(vmi: &VirtualMachineInstance, identity: &str, (uid, gid): (u32, u32)) ->
         let Some(pod) = pod.filter(|_| interface.masquerade.is_some()) else {
             return Err(refused(format!("{path}: only masquerade on the pod's network is supported")));
         };
-        let mac = match &interface.mac_address {
+        let mac = match interface.mac_address.as_deref().filter(|text| !text.is_empty()) {
             Some(text) => Mac::from_str(text).map_err(|error| refused(format!("{path}.macAddress: {error}")))?,
             None => Mac::stable(identity, &interface.name),
         };
@@ -129,12 +147,13 @@ fn plan(vmi: &VirtualMachineInstance, identity: &str, (uid, gid): (u32, u32)) ->
 }
 
 fn port(path: &str, wanted: &networks::Port) -> Result<Port, NetworkError> {
-    let port = u16::try_from(wanted.port).map_err(|_| refused(format!("{path}.ports: {} is no port", wanted.port)))?;
+    let port = u16::try_from(wanted.port)
+        .map_err(|_| refused(format!("{path}.ports: {} is not a valid port", wanted.port)))?;
     let protocol = match wanted.protocol.as_deref().unwrap_or_default().to_ascii_uppercase().as_str() {
         "" | "TCP" => Protocol::Tcp,
         "UDP" => Protocol::Udp,
         "SCTP" => Protocol::Sctp,
-        other => return Err(refused(format!("{path}.ports: {other:?} is none of TCP, UDP, SCTP"))),
+        other => return Err(refused(format!("{path}.ports: {other:?} is not valid; use TCP, UDP or SCTP"))),
     };
     Ok(Port { protocol, port })
 }
@@ -142,11 +161,11 @@ fn port(path: &str, wanted: &networks::Port) -> Result<Port, NetworkError> {
 fn subnet<T: FromStr>(text: Option<&str>) -> Result<Option<(T, u8)>, NetworkError> {
     let Some(text) = text else { return Ok(None) };
     let parts = text.split_once('/').and_then(|(address, length)| Some((address.parse().ok()?, length.parse().ok()?)));
-    parts.map(Some).ok_or_else(|| refused(format!("{text:?} is no network")))
+    parts.map(Some).ok_or_else(|| refused(format!("{text:?} is not a valid network")))
 }
 
 fn refused(message: String) -> NetworkError {
-    NetworkError { message, is_final: true }
+    NetworkError::Never(message)
 }
 
 #[cfg(test)]
@@ -188,7 +207,8 @@ mod tests {
             json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 70000 }] }),
             json!({ "name": "default", "masquerade": {}, "ports": [{ "port": 1, "protocol": "icmp" }] }),
         ] {
-            assert!(plan(&vmi(&interface), "vm", (0, 0)).unwrap_err().is_final, "{interface}");
+            let refused = plan(&vmi(&interface), "vm", (0, 0)).unwrap_err();
+            assert!(matches!(refused, NetworkError::Never(_)), "{interface}");
         }
     }
 }

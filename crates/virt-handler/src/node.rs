@@ -114,7 +114,7 @@ impl NodeKeeper {
         if self.settings.withdraw {
             let patch = json!({ "metadata": { "labels": { label::SCHEDULABLE: "false" } } });
             if let Err(error) = self.write(&patch).await {
-                tracing::warn!(error = chain(&error), "the node still says that it takes instances");
+                tracing::warn!(error = chain(&error), "cannot mark the node as unschedulable");
             }
         }
     }
@@ -181,14 +181,14 @@ impl NodeKeeper {
         };
         match asked.await {
             Ok((finding, offer)) => {
-                tracing::info!(%finding, "what guests run with");
+                tracing::info!(%finding, "found the accelerator");
                 findings.send_replace(Some(finding));
                 self.found.send_replace(Found::Offer(Arc::new(offer)));
             }
             Err(error) => {
                 let error: String = error;
-                tracing::error!(error, "QEMU does not tell what it offers: no guest can run here");
-                self.found.send_replace(Found::Nothing(format!("QEMU does not tell what it offers: {error}")));
+                tracing::error!(error, "cannot query QEMU, so no guest can run here");
+                self.found.send_replace(Found::Nothing(format!("cannot query QEMU: {error}")));
             }
         }
     }
@@ -203,7 +203,7 @@ impl NodeKeeper {
             return sleep(ASK_AGAIN).await;
         }
         let watch = folders::open_own(Path::new(DEVICE_FOLDER)).and_then(|folder| Watch::on(folder.as_fd()));
-        let mut watch = watch.inspect_err(|error| tracing::warn!(%error, "a KVM that goes is not noticed")).ok();
+        let mut watch = watch.inspect_err(|error| tracing::warn!(%error, "cannot watch /dev/kvm for changes")).ok();
         // One that goes is noticed by whoever offers it.
         while devices::present().iter().all(|kind| present.contains(kind)) {
             let changed = async {
@@ -238,7 +238,7 @@ impl NodeKeeper {
             let wait = match self.tell(is_ready).await {
                 Ok(()) => self.chance.jitter(HEARTBEAT, JITTER),
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "no heartbeat was written");
+                    tracing::warn!(error = chain(&error), "cannot write the heartbeat");
                     AGAIN
                 }
             };

@@ -6,17 +6,18 @@ mod migration;
 
 use api::devices::{Disk, DiskBus};
 use api::domain::Machine;
+use api::names::annotation;
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::{
     FsFreezeStatus, VirtualMachineInstanceGuestOSInfo as OperatingSystem, VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition, VolumeStatus,
 };
 use jiff::Timestamp;
+use launcher_api::Outcome;
+use launcher_api::rpc::{Domain, GuestInfo};
 use manager::writing::{difference, whole_second};
 use serde_json::{Value, json};
-use virt_launcher::rpc::{Domain, GuestInfo};
 
-use crate::decide::Failure;
 use crate::networks::Link;
 
 /// What is known besides the instance itself.
@@ -28,8 +29,10 @@ pub(crate) struct Facts<'a> {
     pub(crate) guest: Option<&'a GuestInfo>,
     /// The guest's network, if this process made it.
     pub(crate) links: Option<&'a [Link]>,
-    /// Why the guest did not start at the last attempt.
-    pub(crate) failure: Option<&'a Failure>,
+    /// What came of the last attempt to make the guest what the instance says.
+    pub(crate) outcome: Option<&'a Outcome>,
+    /// What the guest sees, as its launcher knows it.
+    pub(crate) model: Option<&'a str>,
     /// What the machine type of the instance stands for.
     pub(crate) machine: Option<&'a str>,
     /// Guests are emulated here.
@@ -58,7 +61,7 @@ pub(crate) fn next(
         status.phase = Some(phase.clone());
     }
     match next.phase() {
-        Phase::Scheduled => conditions::synchronized(&mut next, facts.failure, now),
+        Phase::Scheduled => conditions::synchronized(&mut next, facts.outcome, now),
         Phase::Running => running(&mut next, entered.is_some(), facts, now),
         Phase::Succeeded | Phase::Failed if entered.is_some() => {
             conditions::ended(&mut next, facts, now);
@@ -95,8 +98,12 @@ fn rank(phase: &Phase) -> u8 {
 }
 
 fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, now: Timestamp) {
-    conditions::synchronized(next, None, now);
+    conditions::synchronized(next, facts.outcome, now);
+    conditions::migration_required(next, facts.outcome, now);
     conditions::running(next, entered, facts, now);
+    if let Some(model) = facts.model {
+        next.metadata.annotations.get_or_insert_default().insert(annotation::GUEST.to_owned(), model.to_owned());
+    }
     let interfaces = interfaces::interfaces(next, facts);
     let volumes = volumes(next);
     let guest_memory = next.spec.domain.memory.as_ref().and_then(|memory| memory.guest.clone());
@@ -122,7 +129,7 @@ fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, 
     }
 }
 
-fn operating_system(os: &virt_launcher::rpc::OperatingSystem) -> OperatingSystem {
+fn operating_system(os: &launcher_api::rpc::OperatingSystem) -> OperatingSystem {
     let text = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     OperatingSystem {
         id: text(&os.id),

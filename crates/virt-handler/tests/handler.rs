@@ -5,6 +5,10 @@
 mod bench;
 #[path = "handler/launcher.rs"]
 mod launcher;
+#[path = "handler/roles.rs"]
+mod roles;
+#[path = "handler/sync.rs"]
+mod sync;
 #[path = "handler/trouble.rs"]
 mod trouble;
 
@@ -12,9 +16,9 @@ use api::conditions::{ConditionStatus, find};
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;
+use launcher_api::rpc::{End, GuestInfo, Interface, OperatingSystem, State};
 use serde_json::json;
 use virt_handler::Settings;
-use virt_launcher::rpc::{End, GuestInfo, Interface, OperatingSystem, State};
 
 use bench::{Bench, NODE, seconds};
 
@@ -241,9 +245,11 @@ async fn a_crash_between_the_start_and_its_write_loses_nothing() {
     bench.instance("a", NODE, &json!({})).await;
     let _handler = bench.handler().await;
     seconds(2).await;
-    assert_eq!(launcher.calls(), [""; 0]);
+    // Nobody has told what it was started from: it is told again, and stays what it is.
+    assert_eq!(launcher.calls(), ["sync a"]);
     let vmi = bench.vmi("a").await;
     assert_eq!(vmi.phase().to_string(), "Running");
+    assert!(vmi.metadata.annotations.unwrap().contains_key("orlop.dev/guest"));
     assert_eq!(vmi.status.unwrap().interfaces.unwrap()[0].ip_address.as_deref(), Some("10.88.0.5"));
 }
 

@@ -183,7 +183,8 @@ async fn guests_end_as_their_annotations_say_and_their_launchers_with_them() {
     let writes = cluster.writes();
     let count = |wanted: &String| writes.iter().filter(|write| *write == wanted).count();
     assert_eq!(["short", "crash", "broken"].map(|name| count(&pod_status(name))), [1, 1, 1]);
-    assert_eq!(["short", "crash", "broken", "stays"].map(|name| count(&instance(name))), [2, 2, 1, 2]);
+    // One that crashes at once is never seen to run.
+    assert_eq!(["short", "crash", "broken", "stays"].map(|name| count(&instance(name))), [2, 1, 1, 2]);
 }
 
 #[tokio::test(start_paused = true)]

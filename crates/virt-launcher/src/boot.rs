@@ -1,34 +1,28 @@
 //! From an instance to a running guest: the model, volumes, firmware, QEMU.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use api::names::annotation::GUEST;
 use api::vmi::{StartStrategy, VirtualMachineInstance};
 use hypervisor::Refusal;
 use hypervisor::accelerator::{self, Accelerator, Choice, Finding, Probe, ProbeError};
 use hypervisor::guest::build::{Before, build};
+use hypervisor::guest::{Guest, StoredError};
 use hypervisor::render;
-use hypervisor::wiring::{Attachment, Efi, Wiring};
+use hypervisor::wiring::{Attachment, Wiring};
+use launcher_api::Outcome;
 use storage::cache::Cache;
 use storage::pull::{Progress, Registries};
 
-use crate::driver::{self, Handle, Launch, StartError};
-use crate::volumes::{self, Places, Prepared, VolumeError, Workshop};
+use crate::driver::{self, Handle, Launch, Origin, StartError};
+use crate::errors::chain;
+use crate::firmware::{self, FirmwareError};
+use crate::volumes::{self, Prepared, VolumeError, VolumePaths, Workshop};
 
 /// How long a guest may take to power off when its instance does not say.
 const GRACE: Duration = Duration::from_secs(30);
-/// Where distributions keep EFI firmware.
-const FIRMWARE_FOLDERS: &[&str] =
-    &["/usr/share/OVMF", "/usr/share/edk2/ovmf", "/usr/share/edk2/x64", "/usr/share/qemu", "/usr/share/edk2-ovmf/x64"];
-/// EFI firmware and the template of its variables, by the names distributions give them.
-const FIRMWARE: &[(&str, &str)] = &[
-    ("OVMF_CODE_4M.fd", "OVMF_VARS_4M.fd"),
-    ("OVMF_CODE.fd", "OVMF_VARS.fd"),
-    ("OVMF_CODE.4m.fd", "OVMF_VARS.4m.fd"),
-    ("ovmf-x86_64-code.bin", "ovmf-x86_64-vars.bin"),
-];
-
 /// What a launcher has to work with.
 pub struct Workbench {
     /// The program that becomes QEMU; see [`hypervisor::process::guarded`].
@@ -39,14 +33,14 @@ pub struct Workbench {
     pub choice: Choice,
     /// Where is remembered what runs guests here.
     pub memory: PathBuf,
-    /// The guest's own folder, for its sockets and state.
+    /// The guest's own directory, for its sockets and state.
     pub folder: PathBuf,
     /// Where disks are made that go with the guest.
     pub disks: PathBuf,
-    /// The folder of EFI firmware, if it is not where distributions keep it.
+    /// The directory of EFI firmware, if it is not where distributions keep it.
     pub firmware: Option<PathBuf>,
     /// Where claims, secrets and config maps are.
-    pub places: Places,
+    pub places: VolumePaths,
     /// Images that are here already.
     pub cache: Cache,
     /// How to reach registries.
@@ -62,11 +56,28 @@ pub struct Started {
     pub handle: Handle,
     /// How long it may take to power off.
     pub grace: Duration,
-    /// Its images stay in the cache as long as this is held.
-    _prepared: Prepared,
+    /// What it has on this node.
+    pub(crate) wiring: Wiring,
+    /// Its volumes; images stay in the cache as long as this is held.
+    pub(crate) prepared: Prepared,
+}
+
+/// A guest that comes from another launcher.
+#[derive(Clone, Debug)]
+pub struct Incoming {
+    /// What the guest sees there.
+    pub guest: Guest,
+    /// Which launcher it comes from, by the migration that moves it.
+    pub from: String,
 }
 
 impl Workbench {
+    /// What preparing volumes needs.
+    pub(crate) fn workshop(&self) -> Workshop<'_> {
+        let Self { disks, places, cache, registries, progress, .. } = self;
+        Workshop { folder: disks, places, cache, registries, progress: progress.as_ref() }
+    }
+
     /// How to find out what runs guests here.
     #[must_use]
     pub fn probe(&self) -> Probe {
@@ -95,36 +106,41 @@ impl Workbench {
 #[derive(Debug, thiserror::Error)]
 pub enum BootError {
     /// The instance asks for what cannot be had.
-    #[error("this instance cannot be run as it is\n{}", list(.0))]
+    #[error("this instance cannot run\n{}", list(.0))]
     Refused(Vec<Refusal>),
-    /// What runs guests here cannot be found out.
-    #[error("find out what runs guests here")]
+    /// No accelerator was found.
+    #[error("find an accelerator")]
     Accelerator(#[from] ProbeError),
     /// A volume is not there.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The firmware's variables could not be copied.
-    #[error("copy {}", template.display())]
-    Firmware {
-        /// From here.
-        template: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    /// The firmware is not there.
+    #[error(transparent)]
+    Firmware(#[from] FirmwareError),
+    /// What the guest was like before cannot be read.
+    #[error("read the guest's previous model from metadata.annotations[{GUEST}]")]
+    Before(#[source] StoredError),
     /// QEMU did not come up.
     #[error("QEMU did not start")]
     Start(#[from] StartError),
 }
 
 impl BootError {
-    /// Whether the same instance would fail again, however often it is tried.
+    /// What its caller does about it.
     #[must_use]
-    pub fn is_final(&self) -> bool {
+    pub fn outcome(&self) -> Outcome {
         match self {
-            Self::Refused(_) | Self::Volume(VolumeError::Refused(_) | VolumeError::Reference { .. }) => true,
-            Self::Accelerator(_) | Self::Volume(_) | Self::Firmware { .. } | Self::Start(_) => false,
+            Self::Refused(refusals) => Outcome::Never(refusals.iter().map(refusal).collect()),
+            Self::Volume(VolumeError::Refused(refused)) => Outcome::Never(vec![refusal(refused)]),
+            Self::Volume(VolumeError::Reference { .. }) | Self::Before(_) => Outcome::never("", chain(self)),
+            Self::Accelerator(_) | Self::Volume(_) | Self::Firmware(_) | Self::Start(_) => Outcome::retry(chain(self)),
         }
     }
+}
+
+pub(crate) fn refusal(refused: &Refusal) -> launcher_api::Refusal {
+    let Refusal { path, problem } = refused.clone();
+    launcher_api::Refusal { path, problem }
 }
 
 fn list(refusals: &[Refusal]) -> String {
@@ -139,43 +155,39 @@ pub async fn boot(
     vmi: &VirtualMachineInstance,
     interfaces: BTreeMap<String, Attachment>,
     told: Option<Accelerator>,
+    incoming: Option<Incoming>,
     workbench: &Workbench,
 ) -> Result<Started, BootError> {
     let accelerator = workbench.accelerator(told).await?;
+    let paused = vmi.spec.start_strategy == Some(StartStrategy::Paused);
     // What cannot be run is refused before anything is pulled or made for it.
-    let guest = build(vmi, accelerator, Before::Nothing).map_err(BootError::Refused)?;
-    let Workbench { this, qemu, folder, disks, firmware, places, cache, registries, progress, .. } = workbench;
-    let workshop = Workshop { folder: disks, places, cache, registries, progress: progress.as_ref() };
-    let prepared = volumes::prepare(vmi, &workshop).await?;
+    let (guest, origin) = match incoming {
+        Some(Incoming { guest, from }) => (guest, Origin::Arrival { from }),
+        None => (first(vmi, accelerator)?, Origin::Boot { paused }),
+    };
+    let Workbench { this, qemu, folder, firmware, .. } = workbench;
+    let prepared = volumes::prepare(vmi, &workbench.workshop()).await?;
     let wiring = Wiring {
         accelerator,
         runtime: folder.clone(),
         volumes: prepared.volumes.clone(),
         interfaces,
         kernel: prepared.kernel.clone(),
-        efi: efi(vmi, folder, firmware.as_deref())?,
+        efi: firmware::efi(vmi, folder, firmware.as_deref())?,
+        incoming: matches!(origin, Origin::Arrival { .. }),
     };
     let line = render::command_line(&guest, &wiring).map_err(BootError::Refused)?;
-    let paused = vmi.spec.start_strategy == Some(StartStrategy::Paused);
     let (this, qemu, runtime) = (this.clone(), qemu.clone(), folder.clone());
-    let launch = Launch { this, qemu, guest, line, accelerator, runtime, paused };
+    let launch = Launch { this, qemu, guest, line, accelerator, runtime, origin };
     let handle = driver::launch(&launch).await?;
     let seconds = vmi.spec.termination_grace_period_seconds.map(|seconds| u64::try_from(seconds).unwrap_or(0));
-    Ok(Started { handle, grace: seconds.map_or(GRACE, Duration::from_secs), _prepared: prepared })
+    Ok(Started { handle, grace: seconds.map_or(GRACE, Duration::from_secs), wiring, prepared })
 }
 
-/// The firmware of this machine, with variables of the guest's own. None is found out later, by the field that asks.
-fn efi(vmi: &VirtualMachineInstance, folder: &Path, firmware: Option<&Path>) -> Result<Option<Efi>, BootError> {
-    let bootloader = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref());
-    if bootloader.is_none_or(|bootloader| bootloader.efi.is_none()) {
-        return Ok(None);
-    }
-    let usual = || FIRMWARE_FOLDERS.iter().map(Path::new).collect();
-    let folders: Vec<&Path> = firmware.map_or_else(usual, |folder| vec![folder]);
-    let candidates =
-        folders.iter().flat_map(|from| FIRMWARE.iter().map(|(code, vars)| (from.join(code), from.join(vars))));
-    let Some((code, template)) = candidates.into_iter().find(|(code, _)| code.exists()) else { return Ok(None) };
-    let variables = folder.join("efi-variables.fd");
-    std::fs::copy(&template, &variables).map_err(|source| BootError::Firmware { template, source })?;
-    Ok(Some(Efi { code, variables }))
+/// The guest of an instance that boots: as it was before, if it ran before.
+fn first(vmi: &VirtualMachineInstance, accelerator: Accelerator) -> Result<Guest, BootError> {
+    let kept = vmi.metadata.annotations.as_ref().and_then(|annotations| annotations.get(GUEST));
+    let kept = kept.map(|text| Guest::from_stored(text.as_bytes())).transpose().map_err(BootError::Before)?;
+    let before = kept.as_ref().map_or(Before::Nothing, Before::Stopped);
+    build(vmi, accelerator, before).map_err(BootError::Refused)
 }

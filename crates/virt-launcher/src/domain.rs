@@ -1,4 +1,4 @@
-//! What is known about a guest, as everyone outside the launcher sees it.
+//! The domain: the guest's state as the launcher publishes it.
 
 use std::fmt;
 
@@ -24,6 +24,12 @@ pub enum State {
     Running,
     /// The vCPUs are stopped.
     Paused(Pause),
+    /// QEMU waits for the guest's state.
+    Awaiting,
+    /// The guest's state has come; the launcher that it came from may still let it run.
+    Loaded,
+    /// The guest's state has gone to another launcher.
+    Left,
     /// The guest was asked to power off, and will be killed if it does not.
     Stopping,
     /// QEMU is gone.
@@ -70,6 +76,13 @@ pub enum End {
         /// What QEMU said last.
         words: String,
     },
+    /// It lives on in another launcher.
+    Moved,
+    /// It never came: it lives on where it was.
+    NotTaken {
+        /// What QEMU said last.
+        words: String,
+    },
     /// QEMU did not start.
     FailedToStart {
         /// In its own words.
@@ -81,7 +94,7 @@ impl End {
     /// Whether the guest ended as it should.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        matches!(self, Self::PoweredOff | Self::Rebooted)
+        matches!(self, Self::PoweredOff | Self::Rebooted | Self::Moved)
     }
 }
 
@@ -89,26 +102,31 @@ impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PoweredOff => f.write_str("the guest powered off"),
-            Self::Rebooted => f.write_str("the guest rebooted, which ends it by its reboot policy"),
+            Self::Rebooted => f.write_str("the guest rebooted, and its reboot policy is to end"),
             Self::Panicked => f.write_str("the guest's kernel panicked"),
             Self::Killed => f.write_str("the guest was killed"),
-            Self::KilledFromOutside => f.write_str("QEMU was killed from outside"),
-            Self::OutOfMemory => f.write_str("QEMU was killed because memory ran out"),
+            Self::KilledFromOutside => f.write_str("QEMU was killed by another process"),
+            Self::OutOfMemory => f.write_str("QEMU was killed because it ran out of memory"),
             Self::Crashed { signal, words } if words.is_empty() => write!(f, "QEMU crashed with signal {signal}"),
             Self::Crashed { signal, words } => write!(f, "QEMU crashed with signal {signal}: {words}"),
             Self::InternalError { kvm_is_suspect: true, words } => {
                 f.write_str("KVM stopped the guest soon after its start")?;
                 tell(f, words)?;
                 f.write_str(
-                    ". KVM is tried anew before the next start; if it fails again, mend the machine's KVM, or run guests \
+                    ". KVM is tested again before the next start; if it fails again, fix the machine's KVM, or run guests \
                      without it (--accelerator tcg)",
                 )
             }
             Self::InternalError { kvm_is_suspect: false, words } => {
-                f.write_str("QEMU stopped the guest by an internal error")?;
+                f.write_str("QEMU stopped the guest after an internal error")?;
                 tell(f, words)
             }
-            Self::FailedToStart { words } if words.is_empty() => f.write_str("QEMU did not start, and did not say why"),
+            Self::Moved => f.write_str("the guest moved to another launcher"),
+            Self::NotTaken { words } => {
+                f.write_str("the guest did not arrive from the other launcher")?;
+                tell(f, words)
+            }
+            Self::FailedToStart { words } if words.is_empty() => f.write_str("QEMU did not start and gave no reason"),
             Self::FailedToStart { words } => write!(f, "QEMU did not start: {words}"),
         }
     }

@@ -1,7 +1,9 @@
 //! The driver: one task that owns a guest from its start to its end.
 //!
-//! Requests, events and timers only enqueue; the driver takes them one at a time, asks the [`Machine`], and carries its
+//! Requests, events and timers only enqueue; the driver takes them one at a time, asks the [`Lifecycle`], and carries its
 //! actions out before it looks at the next.
+
+mod errors;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -21,11 +23,13 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::domain::{Domain, End, Exit, State};
-use crate::machine::{Action, Denied, Machine, Request, Told};
+use crate::lifecycle::{Action, Lifecycle, Request, Told};
 use crate::model;
 use crate::out_of_memory;
 pub use crate::start::StartError;
-use crate::start::{Bound, Up};
+use crate::start::{Bound, Ready};
+use errors::ActError;
+pub use errors::RequestError;
 
 /// Requests that wait for the driver. A handful of callers each have one request under way.
 const WAITING: usize = 64;
@@ -51,24 +55,22 @@ pub struct Launch {
     pub line: CommandLine,
     /// What runs its instructions.
     pub accelerator: Accelerator,
-    /// The guest's own folder, where its sockets are.
+    /// The guest's own directory, where its sockets are.
     pub runtime: PathBuf,
-    /// Leave the vCPUs stopped.
-    pub paused: bool,
+    /// Where the guest comes from.
+    pub origin: Origin,
 }
 
-/// Why a request was not carried out.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    /// The guest is in no state for it.
-    #[error(transparent)]
-    Denied(#[from] Denied),
-    /// QEMU did not do it.
-    #[error(transparent)]
-    Qemu(#[from] QmpError),
-    /// The driver is gone, and the guest with it.
-    #[error("the launcher has ended")]
-    Gone,
+/// Where a guest comes from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Origin {
+    /// It boots.
+    Boot {
+        /// Not before somebody unpauses it.
+        paused: bool,
+    },
+    /// Its state comes from another launcher.
+    Arrival { from: String },
 }
 
 /// The channel to a guest's agent, for one question at a time.
@@ -85,8 +87,10 @@ pub struct Handle {
     pub qmp: Qmp,
     /// The guest agent.
     pub agent: SharedAgent,
-    /// What the guest sees.
-    pub guest: Arc<Guest>,
+    /// What the guest sees, now and after every change.
+    pub guest: watch::Sender<Arc<Guest>>,
+    /// Counts the devices that the guest has let go of.
+    departures: watch::Receiver<u64>,
 }
 
 #[derive(Debug)]
@@ -112,6 +116,11 @@ impl Handle {
         self.domain.clone()
     }
 
+    /// Told whenever the guest has let go of a device.
+    pub(crate) fn departures(&self) -> watch::Receiver<u64> {
+        self.departures.clone()
+    }
+
     /// Waits for the end.
     pub async fn ended(&self) -> End {
         let mut domain = self.domain.clone();
@@ -134,34 +143,49 @@ impl Handle {
 /// # Errors
 /// When QEMU does not come up; then nothing is left of it.
 pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
-    let Launch { this, qemu, guest, line, accelerator, runtime, paused } = launch;
+    let Launch { this, qemu, guest, line, accelerator, runtime, origin } = launch;
     let up = Bound::bind(runtime)?.spawn(this, qemu, line)?.connect().await?;
     // Kept before it runs: whatever it sees from now on is written down.
-    let guest = Arc::new(model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?);
+    let guest = model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?;
     model::store(runtime, &guest)?;
-    let Up { qmp, events, agent, child, words } = up;
+    let ready = match origin {
+        Origin::Boot { paused } => up.boots(*paused),
+        Origin::Arrival { from } => up.arrives(from).await?,
+    };
+    let Ready { qmp, events, agent, child, words, lifecycle } = ready;
     let (requests, calls) = mpsc::channel(WAITING);
-    let machine = Machine::new();
-    let (publish, domain) = watch::channel(machine.domain().clone());
+    let (publish, domain) = watch::channel(lifecycle.domain().clone());
+    let (departed, departures) = watch::channel(0);
     let agent = Arc::new(Mutex::new(Agent::new(agent)));
-    // A guest that its start strategy pauses never ran; whoever unpauses it starts it.
-    if !*paused {
-        qmp.execute(commands::Continue {}).await.map_err(StartError::Monitor)?;
-    }
     let pid = child.id().unwrap_or_default();
-    tracing::info!(pid, paused, "QEMU has started");
-    let handle = Handle { requests, domain, pid, qmp: qmp.clone(), agent: agent.clone(), guest };
-    let trial = (*accelerator == Accelerator::Kvm).then(|| Instant::now() + TRIAL);
-    let driver = Driver { machine, qmp, agent, publish, presses: 0, oom_kills: out_of_memory::kills(), trial };
-    tokio::spawn(driver.run(events, calls, child, words, *paused));
+    let guest = watch::Sender::new(Arc::new(guest));
+    let handle = Handle { requests, domain, pid, qmp: qmp.clone(), agent: agent.clone(), guest, departures };
+    let mut driver = Driver {
+        lifecycle,
+        runtime: runtime.clone(),
+        qmp,
+        agent,
+        publish,
+        departed,
+        presses: 0,
+        oom_kills: out_of_memory::kills(),
+        trial: (*accelerator == Accelerator::Kvm).then(|| Instant::now() + TRIAL),
+    };
+    let actions = driver.lifecycle.up();
+    driver.act(&actions).await?;
+    tracing::info!(pid, ?origin, "QEMU has started");
+    tokio::spawn(driver.run(events, calls, child, words));
     Ok(handle)
 }
 
 struct Driver {
-    machine: Machine,
+    lifecycle: Lifecycle,
+    /// Where the grant is kept.
+    runtime: PathBuf,
     qmp: Qmp,
     agent: SharedAgent,
     publish: watch::Sender<Domain>,
+    departed: watch::Sender<u64>,
     /// How often the guest was asked to power off.
     presses: u32,
     /// Out-of-memory kills before this guest.
@@ -177,24 +201,22 @@ impl Driver {
         mut calls: mpsc::Receiver<Call>,
         mut child: Child,
         words: JoinHandle<String>,
-        paused: bool,
     ) {
-        if paused {
-            let actions = self.machine.started_paused();
-            self.act(&actions).await.unwrap_or_else(|error| tracing::error!(%error, "publish the first state"));
-        }
         // Set when the monitor has hung up: until when QEMU may take to end.
         let mut lost = None;
         let status = loop {
-            let due = self.machine.due();
+            let due = self.lifecycle.due();
             tokio::select! {
                 biased;
                 // Events first: a request is judged by what QEMU has told already. The end comes last, so that the
                 // event that explains it has been seen.
                 event = events.next(), if lost.is_none() => match event {
                     Some(event) => {
+                        if event.name == "DEVICE_DELETED" {
+                            self.departed.send_modify(|count| *count += 1);
+                        }
                         let told = self.told(&event).await;
-                        let actions = told.map(|told| self.machine.told(told)).unwrap_or_default();
+                        let actions = told.map(|told| self.lifecycle.told(told)).unwrap_or_default();
                         if let Err(error) = self.act_with(&actions, &mut child).await {
                             tracing::error!(%error, "QEMU did not follow");
                         }
@@ -203,14 +225,14 @@ impl Driver {
                 },
                 () = sleep_until(lost), if lost.is_some() => {
                     // A guest that nobody can steer any more must not run on.
-                    tracing::error!("QEMU has closed its monitor and runs on; killing it");
+                    tracing::error!("QEMU has closed its monitor but keeps running; killing it");
                     lost = Some(Instant::now() + HANG_UP);
                     if let Err(error) = child.start_kill() {
                         tracing::debug!(%error, "kill QEMU");
                     }
                 }
                 Some(Call { request, reply }) = calls.recv() => {
-                    let result = match self.machine.request(&request, Instant::now()) {
+                    let result = match self.lifecycle.request(&request, Instant::now()) {
                         Ok(actions) => self.act_with(&actions, &mut child).await.map_err(RequestError::from),
                         Err(denied) => Err(denied.into()),
                     };
@@ -218,9 +240,9 @@ impl Driver {
                     let _ = reply.send(result);
                 }
                 () = sleep_until(due) => {
-                    let actions = self.machine.tick(Instant::now());
+                    let actions = self.lifecycle.tick(Instant::now());
                     if let Err(error) = self.act_with(&actions, &mut child).await {
-                        tracing::warn!(%error, "a shutdown goes on without QEMU's help");
+                        tracing::warn!(%error, "cannot ask QEMU to shut the guest down; it will be killed");
                     }
                 }
                 status = child.wait() => break status,
@@ -228,16 +250,16 @@ impl Driver {
         };
         // What QEMU told before it ended may still be on its way.
         while let Some(event) = events.next().await {
-            let actions = told(&event).map(|told| self.machine.told(told)).unwrap_or_default();
+            let actions = told(&event).map(|told| self.lifecycle.told(told)).unwrap_or_default();
             self.act_or_log(&actions).await;
         }
         let exit = exit(status.ok(), words.await.unwrap_or_default(), out_of_memory::kills() > self.oom_kills);
-        let actions = self.machine.exited(&exit);
+        let actions = self.lifecycle.exited(&exit);
         self.act_or_log(&actions).await;
-        match &self.machine.domain().state {
+        match &self.lifecycle.domain().state {
             State::Ended(end) if end.is_success() || *end == End::Killed => tracing::info!(%end, "QEMU has ended"),
             State::Ended(end) => tracing::warn!(%end, "QEMU has ended"),
-            other => tracing::error!(state = ?other, "QEMU has ended, and nobody knows how"),
+            other => tracing::error!(state = ?other, "QEMU has ended with an unknown exit status"),
         }
     }
 
@@ -260,7 +282,7 @@ impl Driver {
     }
 
     /// Carries out actions, with the process at hand for a kill.
-    async fn act_with(&mut self, actions: &[Action], child: &mut Child) -> Result<(), QmpError> {
+    async fn act_with(&mut self, actions: &[Action], child: &mut Child) -> Result<(), ActError> {
         if actions.contains(&Action::Kill)
             && let Err(error) = child.start_kill()
         {
@@ -270,9 +292,10 @@ impl Driver {
         self.act(actions).await
     }
 
-    async fn act(&mut self, actions: &[Action]) -> Result<(), QmpError> {
+    async fn act(&mut self, actions: &[Action]) -> Result<(), ActError> {
         for action in actions {
             match action {
+                Action::Keep(grant) => grant.store(&self.runtime)?,
                 Action::Continue => drop(self.qmp.execute(commands::Continue {}).await?),
                 Action::Stop => drop(self.qmp.execute(commands::Stop {}).await?),
                 Action::Reset => drop(self.qmp.execute(commands::Reset {}).await?),
@@ -286,7 +309,7 @@ impl Driver {
 
     /// Tells everyone how the guest is, and the log where it went.
     fn publish(&self) {
-        let now = self.machine.domain().clone();
+        let now = self.lifecycle.domain().clone();
         let state = now.state.clone();
         let before = self.publish.send_replace(now);
         if before.state != state && !matches!(state, State::Ended(_)) {
@@ -298,7 +321,7 @@ impl Driver {
     /// on, presses the button.
     async fn press_power(&mut self) -> Result<(), QmpError> {
         self.presses += 1;
-        if self.machine.domain().agent_connected && self.presses == 1 {
+        if self.lifecycle.domain().agent_connected && self.presses == 1 {
             let agent = self.agent.clone();
             let qmp = self.qmp.clone();
             // An agent may take its time to fail; the driver does not wait for it.
@@ -306,7 +329,7 @@ impl Driver {
                 let shutdown = agent_commands::Shutdown { mode: "powerdown" };
                 let sent = agent.lock().await.send(shutdown).await;
                 if let Err(error) = sent {
-                    tracing::warn!(%error, "the agent does not shut the guest down; pressing its button");
+                    tracing::warn!(%error, "the guest agent did not shut the guest down; pressing the power button");
                     let _ = qmp.execute(commands::PowerDown {}).await;
                 }
             });
@@ -325,7 +348,7 @@ async fn sleep_until(due: Option<Instant>) {
 
 /// What an event means for the guest's life; most mean nothing.
 fn told(event: &Event) -> Option<Told> {
-    tracing::debug!(event = event.name, data = %event.data, "QEMU tells");
+    tracing::debug!(event = event.name, data = %event.data, "QEMU wrote");
     let text = |key: &str| event.data[key].as_str().unwrap_or_default().to_owned();
     match event.name.as_str() {
         "RESUME" => Some(Told::Resumed),
@@ -334,6 +357,7 @@ fn told(event: &Event) -> Option<Told> {
         "GUEST_PANICKED" => Some(Told::Panicked),
         "SHUTDOWN" => Some(Told::Shutdown(text("reason"))),
         "BLOCK_IO_ERROR" if text("action") == "stop" => Some(Told::IoError),
+        "MIGRATION" if text("status") == "completed" => Some(Told::Migrated),
         "VSERPORT_CHANGE" if text("id") == AGENT_PORT => Some(Told::Agent(event.data["open"] == true)),
         _ => None,
     }

@@ -12,11 +12,14 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::driver::{Handle, SharedAgent};
-use crate::rpc;
+use crate::domain::State;
+use crate::driver::Handle;
+use launcher_api::rpc;
 
 /// How long a guest stays frozen when nobody thaws it: its programs hang all the while.
 const AUTO_THAW: Duration = Duration::from_secs(300);
+/// Between two attempts to thaw a guest whose agent does not.
+const THAW_AGAIN: Duration = Duration::from_secs(10);
 /// How long a program in the guest may run when the caller does not say.
 const EXEC: Duration = Duration::from_secs(30);
 /// How often is asked whether a program has ended; the protocol has no way to wait for it.
@@ -129,15 +132,18 @@ impl Questions {
 
     /// Holds all writes, and lets them through again after `limit` at the latest.
     ///
+    /// # Guarantees
+    /// The thaw is due before anything is frozen: an agent that freezes and does not say so is thawed all the same.
+    ///
     /// # Errors
-    /// When the agent does not do it.
+    /// When the agent does not do it, or does not say so.
     pub async fn freeze(&self, limit: Option<Duration>) -> Result<(), GuestError> {
         let mut thaw = self.thaw.lock().await;
-        self.handle.agent.lock().await.execute(ask::Freeze {}).await?;
-        let task = tokio::spawn(thaw_after(self.handle.agent.clone(), limit.unwrap_or(AUTO_THAW)));
+        let task = tokio::spawn(thaw_after(self.handle.clone(), limit.unwrap_or(AUTO_THAW)));
         if let Some(before) = thaw.replace(task.abort_handle()) {
             before.abort();
         }
+        self.handle.agent.lock().await.execute(ask::Freeze {}).await?;
         Ok(())
     }
 
@@ -213,9 +219,10 @@ impl Questions {
         let disks = qmp.execute(monitor::QueryBlockStats {}).await?;
         // A guest without a balloon has all its memory.
         let balloon = qmp.execute(monitor::QueryBalloon {}).await.map_or(0, |balloon| balloon.actual);
+        let guest = self.handle.guest.borrow().clone();
         let of = |node: &str| {
             let id = render::name_of_node(node)?;
-            let mut devices = self.handle.guest.devices.iter();
+            let mut devices = guest.devices.iter();
             devices.find(|(known, _)| known.as_str() == id).and_then(|(_, device)| device.of.clone())
         };
         let disk = |disk: monitor::BlockStats| rpc::BlockStats {
@@ -237,11 +244,18 @@ impl Questions {
     }
 }
 
-async fn thaw_after(agent: SharedAgent, limit: Duration) {
+/// Thaws, and tries again until it holds or the guest has ended.
+async fn thaw_after(handle: Handle, limit: Duration) {
     tokio::time::sleep(limit).await;
-    match agent.lock().await.execute(ask::Thaw {}).await {
-        Ok(_) => tracing::warn!("nobody thawed the guest in time; thawed it"),
-        Err(error) => tracing::error!(%error, "the guest stays frozen"),
+    loop {
+        match handle.agent.lock().await.execute(ask::Thaw {}).await {
+            Ok(_) => return tracing::warn!("the guest was not thawed in time; thawed it"),
+            Err(error) => tracing::error!(%error, "cannot thaw the guest; retrying"),
+        }
+        if matches!(handle.domain().borrow().state, State::Ended(_)) {
+            return;
+        }
+        tokio::time::sleep(THAW_AGAIN).await;
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! requests ──┐
-//! QMP events ├─> driver ──> machine (pure) ──> actions ──> QEMU
+//! QMP events ├─> driver ──> lifecycle (pure) ──> actions ──> QEMU
 //! exit, time ┘      └─────> domain, published to whoever watches
 //! ```
 //! Watches: QEMU, by its monitor and its end. Owns: the QEMU process, its sockets, the guest agent's channel.
@@ -10,14 +10,18 @@
 //! Absent on purpose: Kubernetes. It is told an instance and where its disks are.
 
 pub mod boot;
+mod change;
+pub mod console;
 pub mod domain;
 pub mod driver;
+mod errors;
+mod firmware;
+pub mod grant;
 pub mod guest;
-pub mod machine;
+pub mod lifecycle;
 pub mod model;
 mod out_of_memory;
 pub mod reaper;
-pub mod rpc;
 pub mod server;
 mod start;
 pub mod volumes;

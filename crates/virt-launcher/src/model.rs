@@ -8,7 +8,7 @@ use hypervisor::guest::Guest;
 use hypervisor::qmp::commands::QomGet;
 use hypervisor::qmp::{Qmp, QmpError};
 
-/// Where it is kept, in the guest's own folder.
+/// Where it is kept, in the guest's own directory.
 pub const FILE: &str = "guest.json";
 
 /// Why a model could not be kept.
@@ -16,12 +16,7 @@ pub const FILE: &str = "guest.json";
 pub enum ModelError {
     /// It could not be written.
     #[error("write {}", path.display())]
-    Write {
-        /// Where to.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Write { path: PathBuf, source: io::Error },
 }
 
 /// The same guest, with what QEMU has made of names that mean something else in the next release: `q35` is one board today and

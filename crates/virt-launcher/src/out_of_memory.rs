@@ -1,4 +1,4 @@
-//! Whether the kernel killed something in our group because memory ran out.
+//! Finds out whether the kernel killed a process of our cgroup because memory ran out.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! As the first process of a pod, the launcher inherits orphans; it buries them, and leaves its own child to the driver.
+//! Reaps orphaned processes, which the launcher inherits as the first process of a pod; QEMU is left to the driver.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ pub async fn bury_orphans() -> std::io::Result<()> {
         for orphan in orphans() {
             // Only what has ended is buried; what runs on is asked again when it ends.
             if let Ok(Some(_)) = waitpid(Some(orphan), WaitOptions::NOHANG) {
-                tracing::debug!(pid = orphan.as_raw_nonzero().get(), "buried an orphan");
+                tracing::debug!(pid = orphan.as_raw_nonzero().get(), "reaped an orphaned process");
             }
         }
         if ended.recv().await.is_none() {

@@ -1,28 +1,35 @@
 //! The launcher's gRPC server: translates calls, decides nothing.
 
+mod bringing;
+mod looking;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
-use hypervisor::accelerator::Accelerator;
+use hypervisor::guest;
 use hypervisor::wiring::Attachment;
+use launcher_api::rpc::launcher_server::{Launcher, LauncherServer};
+use launcher_api::rpc::{self, Empty};
+use launcher_api::{Greeting, Outcome};
 use tokio::net::UnixListener;
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
-use crate::boot::{self, BootError, Started, Workbench};
+use crate::boot::{Started, Workbench};
+use crate::console::Console;
 use crate::domain::{Domain, State};
 use crate::driver::RequestError;
+use crate::errors::chain;
 use crate::guest::{GuestError, Questions};
-use crate::machine::Request as Wish;
-use crate::rpc::launcher_server::{Launcher, LauncherServer};
-use crate::rpc::{self, Empty};
-use wire::{accelerator, failed, to_wire};
+use crate::lifecycle::Request as Wish;
+use bringing::Wanted;
+use wire::to_wire;
 
 /// Makes the last preparations: tells how each interface is attached, which only the caller knows, and settles what the
 /// instance leaves open. What it cannot do yet, it says; the caller of `Sync` tries again.
@@ -43,6 +50,8 @@ struct Inner {
     slot: Mutex<Slot>,
     /// The domain as the node's agent sees it; absent before the first start.
     domain: watch::Sender<Option<rpc::Domain>>,
+    /// What the caller of the last `Sync` that was done calls it.
+    mark: AtomicU64,
     /// Set when the launcher may end.
     deleted: watch::Sender<bool>,
 }
@@ -51,8 +60,10 @@ enum Slot {
     Empty,
     Taken {
         uid: String,
-        guest: Started,
+        guest: Box<Started>,
         questions: Questions,
+        /// Its serial port, if it has one.
+        console: Option<Console>,
     },
     /// QEMU did not start; this VM has ended before it began.
     Failed {
@@ -71,6 +82,7 @@ impl Service {
             attach,
             slot: Mutex::new(Slot::Empty),
             domain: watch::Sender::new(None),
+            mark: AtomicU64::new(0),
             deleted: watch::Sender::new(false),
         };
         Self { inner: Arc::new(inner) }
@@ -123,7 +135,7 @@ impl Service {
         let handle = match &*self.inner.slot.lock().await {
             Slot::Taken { guest, .. } => guest.handle.clone(),
             Slot::Failed { domain, .. } => return Ok(Response::new(domain.clone())),
-            Slot::Empty => return Err(Status::failed_precondition("there is no guest yet")),
+            Slot::Empty => return Err(Status::failed_precondition("the guest does not exist yet")),
         };
         handle.request(wish).await.map_err(|error| request_status(&error))?;
         Ok(Response::new(to_wire(&handle.domain().borrow())))
@@ -132,62 +144,24 @@ impl Service {
     async fn questions(&self) -> Result<Questions, Status> {
         match &*self.inner.slot.lock().await {
             Slot::Taken { questions, .. } => Ok(questions.clone()),
-            Slot::Empty | Slot::Failed { .. } => Err(Status::failed_precondition("there is no guest")),
+            Slot::Empty | Slot::Failed { .. } => Err(Status::failed_precondition("the guest does not exist")),
         }
     }
 
-    /// Starts the guest unless it was started before.
-    async fn start_once(
-        &self,
-        wanted: String,
-        vmi: &mut VirtualMachineInstance,
-        told: Option<Accelerator>,
-    ) -> Result<rpc::Domain, Status> {
-        let mut slot = self.inner.slot.lock().await;
-        match &*slot {
-            Slot::Empty => self.start(wanted, vmi, told, &mut slot).await.inspect_err(|_| {
-                self.inner.domain.send_replace(None);
-            }),
-            Slot::Taken { uid, .. } | Slot::Failed { uid, .. } if *uid != wanted => {
-                Err(Status::already_exists(format!("this launcher belongs to instance {uid}")))
+    /// Whoever asks from now on is told this mark.
+    fn done(&self, mark: u64) {
+        self.inner.mark.store(mark, Ordering::Relaxed);
+        self.inner.domain.send_if_modified(|domain| match domain {
+            Some(domain) if domain.mark != mark => {
+                domain.mark = mark;
+                true
             }
-            Slot::Taken { guest, .. } => Ok(to_wire(&guest.handle.domain().borrow())),
-            Slot::Failed { domain, .. } => Ok(domain.clone()),
-        }
+            _ => false,
+        });
     }
 
-    /// Starts the guest and follows it to its end.
-    async fn start(
-        &self,
-        uid: String,
-        vmi: &mut VirtualMachineInstance,
-        told: Option<Accelerator>,
-        slot: &mut Slot,
-    ) -> Result<rpc::Domain, Status> {
-        let owner = api::owner::controller_of(&vmi.metadata).map_or("", |owner| owner.uid.as_str());
-        tracing::info!(owner, "starting the guest");
-        let interfaces = (self.inner.attach)(vmi).map_err(Status::failed_precondition)?;
-        self.inner.domain.send_replace(Some(rpc::Domain { state: rpc::State::Starting.into(), ..Default::default() }));
-        match boot::boot(vmi, interfaces, told, &self.inner.workbench).await {
-            Ok(guest) => {
-                let watched = guest.handle.domain();
-                let now = to_wire(&watched.borrow());
-                tokio::spawn(follow(watched, self.inner.clone()));
-                let questions = Questions::new(guest.handle.clone());
-                *slot = Slot::Taken { uid, guest, questions };
-                Ok(now)
-            }
-            // What a retry cannot help is the end of this VM; what it can, such as a registry that is down, is not.
-            Err(BootError::Start(error)) => {
-                tracing::warn!(error = chain(&error), "QEMU did not start");
-                let domain = failed(&error);
-                self.inner.domain.send_replace(Some(domain.clone()));
-                *slot = Slot::Failed { uid, domain: domain.clone() };
-                Ok(domain)
-            }
-            Err(error) if error.is_final() => Err(Status::invalid_argument(chain(&error))),
-            Err(error) => Err(Status::unavailable(chain(&error))),
-        }
+    fn now(&self) -> rpc::Domain {
+        self.inner.domain.borrow().clone().unwrap_or_else(absent)
     }
 }
 
@@ -195,7 +169,7 @@ impl Service {
 async fn follow(mut domain: watch::Receiver<Domain>, inner: Arc<Inner>) {
     loop {
         let now = to_wire(&domain.borrow_and_update());
-        inner.domain.send_replace(Some(now));
+        inner.domain.send_replace(Some(rpc::Domain { mark: inner.mark.load(Ordering::Relaxed), ..now }));
         if domain.changed().await.is_err() {
             return;
         }
@@ -225,22 +199,40 @@ async fn tell(
 
 #[tonic::async_trait]
 impl Launcher for Service {
+    async fn hello(&self, request: Request<rpc::HelloRequest>) -> Result<Response<rpc::Greeting>, Status> {
+        tracing::debug!(release = request.into_inner().release, "greeted");
+        Ok(Response::new(Greeting::of_this_release(guest::OLDEST..=guest::VERSION).into()))
+    }
+
     async fn sync(&self, request: Request<rpc::SyncRequest>) -> Result<Response<rpc::Domain>, Status> {
         let request = request.into_inner();
-        let told = accelerator(request.accelerator());
-        let json =
-            serde_json::from_slice(&request.instance).map_err(|error| Status::invalid_argument(error.to_string()))?;
-        let mut vmi = api::decode::object::<VirtualMachineInstance>(json)
-            .map_err(|error| Status::invalid_argument(error.to_string()))?
-            .object;
-        let wanted = vmi.metadata.uid.clone().unwrap_or_default();
-        if self.inner.uid.as_ref().is_some_and(|own| *own != wanted) {
-            return Err(Status::already_exists("this launcher belongs to another instance"));
+        let mark = request.mark;
+        let (domain, outcome) = match Wanted::read(request) {
+            Err(outcome) => (self.now(), outcome),
+            Ok(wanted) if self.inner.uid.as_ref().is_some_and(|own| *own != wanted.uid) => {
+                (self.now(), Outcome::never("metadata.uid", "this launcher belongs to another instance"))
+            }
+            Ok(wanted) => {
+                // A start goes on when its caller does not: whoever calls next must find a guest or none, not half of one.
+                let service = self.clone();
+                let done = tokio::spawn(async move { service.bring_about(wanted).await }).await;
+                done.map_err(|error| Status::internal(error.to_string()))?
+            }
+        };
+        if !matches!(outcome, Outcome::Retry { .. }) {
+            self.done(mark);
         }
-        // A start goes on when its caller does not: whoever calls next must find a guest or none, not half of one.
-        let service = self.clone();
-        let started = tokio::spawn(async move { service.start_once(wanted, &mut vmi, told).await }).await;
-        started.unwrap_or_else(|error| Err(Status::internal(error.to_string()))).map(Response::new)
+        let mark = self.inner.mark.load(Ordering::Relaxed);
+        Ok(Response::new(rpc::Domain { outcome: Some(outcome.into()), mark, ..domain }))
+    }
+
+    async fn get_guest(&self, _: Request<Empty>) -> Result<Response<rpc::GuestModel>, Status> {
+        let guest = match &*self.inner.slot.lock().await {
+            Slot::Taken { guest, .. } => guest.handle.guest.borrow().clone(),
+            Slot::Empty | Slot::Failed { .. } => return Err(Status::not_found("the guest does not exist")),
+        };
+        let text = guest.to_stored().map_err(|error| Status::internal(error.to_string()))?;
+        Ok(Response::new(rpc::GuestModel { version: guest.version, guest: text.into_bytes() }))
     }
 
     async fn pause(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
@@ -279,7 +271,7 @@ impl Launcher for Service {
             Slot::Empty | Slot::Failed { .. } => false,
         };
         if running {
-            return Err(Status::failed_precondition("the guest still runs; shut it down or kill it first"));
+            return Err(Status::failed_precondition("the guest is still running; shut it down or kill it first"));
         }
         self.inner.deleted.send_replace(true);
         Ok(Response::new(Empty {}))
@@ -297,7 +289,7 @@ impl Launcher for Service {
     }
 
     async fn get_domain(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
-        Ok(Response::new(self.inner.domain.borrow().clone().unwrap_or_else(absent)))
+        Ok(Response::new(self.now()))
     }
 
     type WatchStream = ReceiverStream<Result<rpc::Domain, Status>>;
@@ -335,6 +327,15 @@ impl Launcher for Service {
         Ok(Response::new(Empty {}))
     }
 
+    type ConsoleStream = ReceiverStream<Result<rpc::ConsoleOutput, Status>>;
+
+    async fn console(
+        &self,
+        request: Request<tonic::Streaming<rpc::ConsoleInput>>,
+    ) -> Result<Response<Self::ConsoleStream>, Status> {
+        self.look(request.into_inner()).await.map(Response::new)
+    }
+
     async fn screenshot(&self, _: Request<Empty>) -> Result<Response<rpc::ScreenshotResponse>, Status> {
         let folder: PathBuf = self.inner.workbench.folder.clone();
         let png = self.questions().await?.screenshot(&folder).await.map_err(|error| guest_status(&error))?;
@@ -349,7 +350,7 @@ fn absent() -> rpc::Domain {
 fn request_status(error: &RequestError) -> Status {
     match error {
         RequestError::Denied(_) | RequestError::Gone => Status::failed_precondition(error.to_string()),
-        RequestError::Qemu(_) => Status::internal(error.to_string()),
+        RequestError::Qemu(_) | RequestError::Grant(_) => Status::internal(chain(error)),
     }
 }
 
@@ -359,10 +360,4 @@ fn guest_status(error: &GuestError) -> Status {
         GuestError::Timeout(_) => Status::deadline_exceeded(error.to_string()),
         GuestError::Qemu(_) | GuestError::Screenshot(_) => Status::internal(chain(error)),
     }
-}
-
-/// An error and its causes, on one line each.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    std::iter::once(error.to_string()).chain(causes.map(ToString::to_string)).collect::<Vec<_>>().join(": ")
 }

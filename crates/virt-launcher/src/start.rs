@@ -1,5 +1,10 @@
 //! Starting QEMU, in phases. Each phase is a type that undoes itself when it is dropped; a start that fails anywhere
 //! leaves nothing behind.
+//!
+//! ```text
+//! Bound ──spawn──> Spawned ──connect──> Up ──boots────> Ready (its first step is `cont`)
+//!                                        └──arrives──> Ready (nothing runs before its state has come and was given)
+//! ```
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -8,6 +13,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use hypervisor::process;
+use hypervisor::qmp::commands::{MigrationCapability, SetMigrationCapabilities};
 use hypervisor::qmp::{self, Events, Qmp, QmpError};
 use hypervisor::render::{AGENT_SOCKET, CommandLine, MONITOR_SOCKET};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -15,6 +21,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, ChildStderr, Command};
 use tokio::task::JoinHandle;
 
+use crate::grant;
+use crate::lifecycle::Lifecycle;
 use crate::reaper;
 
 /// How long QEMU may take from its start to its greeting: it opens images and builds a machine, and a busy machine may
@@ -28,37 +36,25 @@ const LAST_LINES: usize = 20;
 pub enum StartError {
     /// A socket could not be made.
     #[error("listen on {path}")]
-    Listen {
-        /// Where.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Listen { path: PathBuf, source: io::Error },
     /// The program could not be started.
     #[error("start {program}")]
-    Spawn {
-        /// The program.
-        program: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Spawn { program: PathBuf, source: io::Error },
     /// QEMU started and did not connect.
     #[error("QEMU did not connect to its monitor socket within {GREETING:?}")]
     Silent,
     /// QEMU ended before it was up.
     #[error("QEMU ended with {status}")]
-    Ended {
-        /// How.
-        status: ExitStatus,
-        /// What it said.
-        words: String,
-    },
+    Ended { status: ExitStatus, words: String },
     /// QEMU connected and did not speak.
-    #[error("speak to QEMU")]
+    #[error("talk to QEMU")]
     Monitor(#[source] QmpError),
     /// What the guest sees could not be written down.
     #[error(transparent)]
     Model(#[from] crate::model::ModelError),
+    /// Who may write could not be written down.
+    #[error(transparent)]
+    Grant(#[from] grant::StoreError),
     /// The process could not be watched.
     #[error("wait for QEMU")]
     Wait(#[source] io::Error),
@@ -78,7 +74,7 @@ struct Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // The folder may be gone already, and the file with it.
+        // The directory may be gone already, and the file with it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -153,13 +149,44 @@ impl Spawned {
     }
 }
 
-/// The last phase: a QEMU that listens, its guest not yet started.
+/// The third phase: a QEMU that listens, with a guest that has not run.
 pub(crate) struct Up {
+    pub(crate) qmp: Qmp,
+    events: Events,
+    agent: UnixStream,
+    child: Child,
+    words: JoinHandle<String>,
+}
+
+impl Up {
+    /// Its guest will boot; it stays paused if its start strategy says so.
+    pub(crate) fn boots(self, paused: bool) -> Ready {
+        self.ready(Lifecycle::boot(paused))
+    }
+
+    /// Its guest's state will come from another launcher.
+    pub(crate) async fn arrives(self, from: &str) -> Result<Ready, StartError> {
+        // Without it QEMU does not tell when the state has come.
+        let events = MigrationCapability { capability: "events", state: true };
+        let on = SetMigrationCapabilities { capabilities: vec![events] };
+        self.qmp.execute(on).await.map_err(StartError::Monitor)?;
+        Ok(self.ready(Lifecycle::arrival(from)))
+    }
+
+    fn ready(self, lifecycle: Lifecycle) -> Ready {
+        let Self { qmp, events, agent, child, words } = self;
+        Ready { qmp, events, agent, child, words, lifecycle }
+    }
+}
+
+/// The last phase: everything that a driver needs.
+pub(crate) struct Ready {
     pub(crate) qmp: Qmp,
     pub(crate) events: Events,
     pub(crate) agent: UnixStream,
     pub(crate) child: Child,
     pub(crate) words: JoinHandle<String>,
+    pub(crate) lifecycle: Lifecycle,
 }
 
 /// The last lines that QEMU wrote; each is logged as it comes.

@@ -1,7 +1,7 @@
 //! From the volumes of an instance to files and devices that QEMU can open.
 //!
 //! What a claim, a secret or a config map is on this machine, the caller says: a pod mounts them, `orlop run` is told by
-//! flags. Everything that is made here is in the guest's own folder and goes with it.
+//! flags. Everything that is made here is in the guest's own directory and goes with it.
 
 mod claims;
 mod cloud_init;
@@ -18,19 +18,20 @@ use rustix::fs::{Mode, OFlags};
 use storage::cache::{Cache, CachedFile};
 use storage::pull::{Progress, Registries};
 use storage::{disk, qcow2};
+use virt_rules::support;
 
 /// Where things that an instance names are on this machine.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct VolumePaths {
     /// Files and block devices behind claims, by the claim's name.
     pub claims: BTreeMap<String, PathBuf>,
-    /// Folders with the files of secrets, by the secret's name.
+    /// Directories with the files of secrets, by the secret's name.
     pub secrets: BTreeMap<String, PathBuf>,
-    /// Folders with the files of config maps, by the map's name.
+    /// Directories with the files of config maps, by the map's name.
     pub config_maps: BTreeMap<String, PathBuf>,
     /// Images with container disks that are mounted already, or the disks in them, by the volume's name.
     pub container_disks: BTreeMap<String, PathBuf>,
-    /// Folders of host disks, by the volume's name; where there is none, the path is this machine's.
+    /// Directories of host disks, by the volume's name; where there is none, the path is this machine's.
     pub host_disks: BTreeMap<String, PathBuf>,
     /// The mounted image with the guest's kernel.
     pub kernel: Option<PathBuf>,
@@ -41,7 +42,7 @@ pub struct Workshop<'a> {
     /// Where disks are made that go with the guest.
     pub folder: &'a Path,
     /// Where claims, secrets and config maps are.
-    pub places: &'a Places,
+    pub places: &'a VolumePaths,
     /// Images that are here already.
     pub cache: &'a Cache,
     /// How to reach registries.
@@ -59,6 +60,10 @@ pub struct Prepared {
     pub kernel: Option<Kernel>,
     /// Keeps the images from being cleaned away.
     held: Vec<CachedFile>,
+    /// What each was prepared for.
+    asked: BTreeMap<String, Volume>,
+    /// How many files were made.
+    made: u32,
 }
 
 /// Why a volume is not there.
@@ -72,7 +77,6 @@ pub enum VolumeError {
     Image {
         /// The field that names it.
         path: String,
-        /// Why not.
         source: storage::cache::CacheError,
     },
     /// A mounted image has no such disk.
@@ -80,7 +84,6 @@ pub enum VolumeError {
     Mounted {
         /// The field that names it.
         path: String,
-        /// Why not.
         source: storage::mounted::MountedError,
     },
     /// A reference makes no sense.
@@ -88,7 +91,6 @@ pub enum VolumeError {
     Reference {
         /// The field.
         path: String,
-        /// Why.
         source: storage::image::ReferenceError,
     },
     /// A disk could not be made or opened.
@@ -96,7 +98,6 @@ pub enum VolumeError {
     Disk {
         /// The field that asks for it.
         path: String,
-        /// Why not.
         source: disk::DiskError,
     },
     /// An overlay could not be made.
@@ -104,7 +105,6 @@ pub enum VolumeError {
     Overlay {
         /// The field that asks for it.
         path: String,
-        /// Why not.
         source: qcow2::Qcow2Error,
     },
     /// A configuration disk could not be made.
@@ -112,7 +112,6 @@ pub enum VolumeError {
     Iso {
         /// The field that asks for it.
         path: String,
-        /// Why not.
         source: storage::iso::IsoError,
     },
     /// What an earlier attempt has left could not be removed.
@@ -120,9 +119,7 @@ pub enum VolumeError {
     Clear {
         /// The field that asks for a new one.
         path: String,
-        /// The file.
         file: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
     /// A file could not be read.
@@ -130,9 +127,7 @@ pub enum VolumeError {
     Read {
         /// The field that names it.
         path: String,
-        /// The file.
         file: PathBuf,
-        /// Why not.
         source: std::io::Error,
     },
 }
@@ -151,12 +146,9 @@ impl VolumeError {
 /// # Errors
 /// The first volume that cannot be had, by its path.
 pub async fn prepare(vmi: &VirtualMachineInstance, workshop: &Workshop<'_>) -> Result<Prepared, VolumeError> {
+    check(vmi)?;
     let mut prepared = Prepared::default();
-    for (index, volume) in vmi.spec.volumes.iter().flatten().enumerate() {
-        let path = format!("spec.volumes[{index}]");
-        let source = prepare_volume(&path, index, volume, vmi, workshop, &mut prepared.held).await?;
-        prepared.volumes.insert(volume.name.clone(), source);
-    }
+    prepared.add_missing(vmi, workshop).await?;
     let kernel_boot = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
     if let Some(container) = kernel_boot.and_then(|boot| boot.container.as_ref()) {
         prepared.kernel = Some(images::kernel(container, workshop, &mut prepared.held).await?);
@@ -164,19 +156,68 @@ pub async fn prepare(vmi: &VirtualMachineInstance, workshop: &Workshop<'_>) -> R
     Ok(prepared)
 }
 
+impl Prepared {
+    /// Prepares the volumes that are not there yet. Those that are stay untouched: a guest may run on them.
+    ///
+    /// # Errors
+    /// The first volume that cannot be had, by its path; what came before it is there.
+    pub async fn add_missing(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        workshop: &Workshop<'_>,
+    ) -> Result<(), VolumeError> {
+        for (index, volume) in vmi.spec.volumes.iter().flatten().enumerate() {
+            if self.volumes.contains_key(&volume.name) {
+                continue;
+            }
+            let path = format!("spec.volumes[{index}]");
+            // Numbered in the order of their making: a name is the user's, and places in the list change.
+            let file = workshop.folder.join(format!("volume{}", self.made));
+            let source = prepare_volume(&path, file, volume, vmi, workshop, &mut self.held).await?;
+            self.made += 1;
+            self.volumes.insert(volume.name.clone(), source);
+            self.asked.insert(volume.name.clone(), volume.clone());
+        }
+        Ok(())
+    }
+
+    /// Volumes that are there and are asked for otherwise now: a disk that a guest has open is not replaced.
+    pub(crate) fn changed(&self, vmi: &VirtualMachineInstance) -> Vec<String> {
+        let volumes = vmi.spec.volumes.iter().flatten();
+        let changed = volumes.filter(|volume| self.asked.get(&volume.name).is_some_and(|asked| asked != *volume));
+        changed.map(|volume| format!("spec.volumes[name={}]", volume.name)).collect()
+    }
+
+    /// Forgets a volume that the guest has let go of.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.volumes.remove(name);
+        self.asked.remove(name);
+    }
+}
+
+/// Whether a disk can be made of every volume, as far as the instance itself tells.
+///
+/// # Errors
+/// The first of which none can, by its path.
+pub fn check(vmi: &VirtualMachineInstance) -> Result<(), VolumeError> {
+    let refused = support::unsupported(vmi).into_iter().find(|refusal| refusal.path().starts_with("spec.volumes["));
+    if let Some(refusal) = refused {
+        return Err(VolumeError::Refused(refusal.into()));
+    }
+    let mut volumes = vmi.spec.volumes.iter().flatten().enumerate();
+    volumes.try_for_each(|(index, volume)| cloud_init::check(&format!("spec.volumes[{index}]"), volume))
+}
+
 async fn prepare_volume(
     path: &str,
-    index: usize,
+    file: PathBuf,
     volume: &Volume,
     vmi: &VirtualMachineInstance,
     workshop: &Workshop<'_>,
     held: &mut Vec<CachedFile>,
 ) -> Result<Source, VolumeError> {
-    refuse_unsupported(path, volume)?;
     let Volume { container_disk, empty_disk, ephemeral, host_disk, persistent_volume_claim, data_volume, .. } = volume;
     let Volume { cloud_init_no_cloud, cloud_init_config_drive, config_map, secret, .. } = volume;
-    // Numbered, not named: a volume's name is the user's.
-    let file = workshop.folder.join(format!("volume{index}"));
     clear(path, &file)?;
     if let Some(container_disk) = container_disk {
         return images::container_disk(path, volume, container_disk, &file, workshop, held).await;
@@ -227,7 +268,7 @@ async fn prepare_volume(
         let folder = secret.secret_name.as_ref().and_then(|name| workshop.places.secrets.get(name));
         return files_disk(&format!("{path}.secret"), label, folder, secret.optional, &file);
     }
-    Err(VolumeError::refused(path, "says nothing about where its bytes come from"))
+    Err(VolumeError::refused(path, "has no source"))
 }
 
 /// Takes away what an attempt that failed has left: no guest has run on it.
@@ -238,42 +279,6 @@ fn clear(path: &str, file: &Path) -> Result<(), VolumeError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Refuses sources that nothing makes a disk of yet; a new one does not compile until somebody has thought of it.
-fn refuse_unsupported(path: &str, volume: &Volume) -> Result<(), VolumeError> {
-    let Volume {
-        name: _,
-        cloud_init_config_drive: _,
-        cloud_init_no_cloud: _,
-        config_map: _,
-        container_disk: _,
-        container_path,
-        data_volume: _,
-        downward_api,
-        downward_metrics,
-        empty_disk: _,
-        ephemeral: _,
-        host_disk: _,
-        memory_dump,
-        persistent_volume_claim: _,
-        secret: _,
-        service_account,
-        sysprep,
-    } = volume;
-    for (name, set) in [
-        ("containerPath", container_path.is_some()),
-        ("downwardAPI", downward_api.is_some()),
-        ("downwardMetrics", downward_metrics.is_some()),
-        ("memoryDump", memory_dump.is_some()),
-        ("serviceAccount", service_account.is_some()),
-        ("sysprep", sysprep.is_some()),
-    ] {
-        if set {
-            return Err(VolumeError::refused(format!("{path}.{name}"), "is not supported yet; remove it"));
-        }
-    }
-    Ok(())
 }
 
 /// The files of a config map or a secret, as a disk.
@@ -287,14 +292,14 @@ fn files_disk(
     let files = match folder {
         Some(folder) => read_folder(path, folder)?,
         None if optional == Some(true) => BTreeMap::new(),
-        None => return Err(VolumeError::refused(path, "is not on this machine")),
+        None => return Err(VolumeError::refused(path, "does not exist on this machine")),
     };
     storage::cloud_init::config_disk(file, label, &files)
         .map_err(|source| VolumeError::Iso { path: path.to_owned(), source })?;
     Ok(image(file.to_owned()))
 }
 
-/// The regular files of a folder. What a pod mounts has links and folders of its own beside them, under `..` names.
+/// The regular files of a directory. What a pod mounts has links and directories of its own beside them, under `..` names.
 fn read_folder(path: &str, folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, VolumeError> {
     let failed = |file: &Path, source| VolumeError::Read { path: path.to_owned(), file: file.to_owned(), source };
     let mut files = BTreeMap::new();

@@ -90,25 +90,25 @@ mod tests {
 
     #[test]
     fn an_instance_without_networks_joins_the_pods() {
-        let mut bridged = spec(json!({ "domain": { "devices": {} } }));
-        network(&mut bridged, &ClusterConfig::default());
-        let json = serde_json::to_value(&bridged).unwrap();
+        let mut hidden = spec(json!({ "domain": { "devices": {} } }));
+        network(&mut hidden, &ClusterConfig::default());
+        let json = serde_json::to_value(&hidden).unwrap();
         assert_eq!(json["networks"], json!([{ "name": "default", "pod": {} }]));
-        assert_eq!(json["domain"]["devices"]["interfaces"], json!([{ "name": "default", "bridge": {} }]));
+        assert_eq!(json["domain"]["devices"]["interfaces"], json!([{ "name": "default", "masquerade": {} }]));
         let mut alone = spec(json!({ "domain": { "devices": { "autoattachPodInterface": false } } }));
         network(&mut alone, &ClusterConfig::default());
         assert_eq!(alone.networks, None);
     }
 
     #[test]
-    fn a_cluster_may_prefer_masquerade() {
+    fn a_cluster_may_prefer_a_bridge() {
         let kubevirt = json!({
             "metadata": { "name": "kubevirt" },
-            "spec": { "configuration": { "network": { "defaultNetworkInterface": "masquerade" } } },
+            "spec": { "configuration": { "network": { "defaultNetworkInterface": "bridge" } } },
         });
         let config = ClusterConfig::new(Some(&serde_json::from_value(kubevirt).unwrap()));
-        let mut hidden = spec(json!({ "domain": { "devices": {} } }));
-        network(&mut hidden, &config);
-        assert!(hidden.domain.devices.interfaces.unwrap()[0].masquerade.is_some());
+        let mut bridged = spec(json!({ "domain": { "devices": {} } }));
+        network(&mut bridged, &config);
+        assert!(bridged.domain.devices.interfaces.unwrap()[0].bridge.is_some());
     }
 }

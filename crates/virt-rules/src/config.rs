@@ -89,9 +89,10 @@ impl ClusterConfig {
         let on = developer.and_then(|developer| developer.feature_gates.as_deref()).unwrap_or_default();
         let off = developer.and_then(|developer| developer.disabled_feature_gates.as_deref()).unwrap_or_default();
         let gates = Gates::new(on, off);
-        let unknown = gates.unknown().iter().map(|name| {
-            format!("spec.configuration.developerConfiguration: there is no feature gate {name:?}; it stays off")
-        });
+        let unknown = gates
+            .unknown()
+            .iter()
+            .map(|name| format!("spec.configuration.developerConfiguration: unknown feature gate {name:?} is ignored"));
         let mut problems: Vec<String> = unknown.collect();
         let ratio = match spec.additional_guest_memory_overhead_ratio.as_deref().map(str::parse::<Ratio>) {
             None => None,
@@ -188,11 +189,11 @@ impl ClusterConfig {
         self.spec.architecture_configuration.as_ref()?.default_architecture.as_deref().filter(|name| !name.is_empty())
     }
 
-    /// The interface of instances that list none; a bridge if unset.
+    /// The interface of instances that list none; masquerade if unset, as nothing makes bridges yet.
     #[must_use]
     pub fn default_interface(&self) -> DefaultInterface {
         let name = self.spec.network.as_ref().and_then(|network| network.default_network_interface.as_deref());
-        if name == Some("masquerade") { DefaultInterface::Masquerade } else { DefaultInterface::Bridge }
+        if name == Some("bridge") { DefaultInterface::Bridge } else { DefaultInterface::Masquerade }
     }
 
     /// Whether guests may bridge to the pod's network; true if unset.

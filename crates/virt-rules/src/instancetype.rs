@@ -31,14 +31,14 @@ pub use requirements::check_requirements;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
     /// Both say how it should be.
-    #[error("{path}: the instancetype sets it too; remove it from the VM")]
+    #[error("{path}: the instancetype already sets this field; remove it from the VM")]
     Taken {
         /// The field of the VM, as in `spec.template.spec.domain.cpu.sockets`.
         path: String,
     },
     /// The preference wants the vCPUs spread, and they do not divide.
     #[error(
-        "spec.instancetype: {guest} vCPUs are no multiple of the {step} that the preference spreads by; choose others"
+        "spec.instancetype: {guest} vCPUs are not a multiple of {step}, the preference's spread; use another instancetype or preference"
     )]
     Spread {
         /// vCPUs of the instancetype.
@@ -47,7 +47,7 @@ pub enum Conflict {
         step: u32,
     },
     /// The preference has a value from another release.
-    #[error("spec.preference: its {field} is {value:?}, which is not known here; use one of {known}")]
+    #[error("spec.preference: {field} {value:?} is unknown; use one of {known}")]
     Unknown {
         /// The preference's field.
         field: &'static str,

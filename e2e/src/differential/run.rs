@@ -75,14 +75,7 @@ impl Runner {
         if let Some(name) = &step.read {
             return self.read(name, step.stop.as_ref().context("a read without a stop")?).await;
         }
-        let mut answer = self.ask(step).await?;
-        let mut tries = 0;
-        while !step.is_awaited(&answer) {
-            tries += 1;
-            ensure!(tries < TRIES, "{:?} never holds: {answer}", step.until);
-            tokio::time::sleep(PAUSE).await;
-            answer = self.ask(step).await?;
-        }
+        let answer = awaited(step, async || self.ask(step).await).await?;
         for (name, pointer) in &step.capture {
             if let Some(value) = answer["body"].pointer(pointer) {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -195,6 +188,20 @@ impl Runner {
     }
 }
 
+/// Asks until the answer is what the step waits for. One that never comes is an error: two servers that both never give it
+/// would look equal.
+async fn awaited(step: &Step, mut ask: impl AsyncFnMut() -> Result<Value>) -> Result<Value> {
+    let mut answer = ask().await?;
+    let mut tries = 1;
+    while !step.is_awaited(&answer) {
+        ensure!(tries < TRIES, "{:?} never holds: {answer}", step.until);
+        tokio::time::sleep(PAUSE).await;
+        answer = ask().await?;
+        tries += 1;
+    }
+    Ok(answer)
+}
+
 impl Watch {
     /// The next frame, or none when the stream ended.
     async fn next(&mut self) -> Option<Value> {
@@ -245,4 +252,46 @@ fn decode(headers: &HeaderMap, body: &[u8]) -> Value {
 
 fn json_or_text(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn until_ready() -> Step {
+        Step { until: [("/body/ready".to_owned(), json!(true))].into(), ..Step::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_never_comes_is_an_error_that_tells_the_last_answer() {
+        let mut asked = 0;
+        let ask = async || {
+            asked += 1;
+            Ok(json!({ "body": { "ready": false, "asked": asked } }))
+        };
+        let error = awaited(&until_ready(), ask).await.unwrap_err().to_string();
+        assert_eq!(asked, TRIES);
+        assert!(error.contains("/body/ready") && error.contains(&format!("\"asked\":{TRIES}")), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_ends_with_the_first_answer_that_it_waits_for() {
+        let mut asked = 0;
+        let ask = async || {
+            asked += 1;
+            Ok(json!({ "body": { "ready": asked > 2, "asked": asked } }))
+        };
+        let answer = awaited(&until_ready(), ask).await.unwrap();
+        assert_eq!(answer["body"]["asked"], 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_that_waits_for_nothing_asks_once() {
+        let mut asked = 0;
+        let ask = async || {
+            asked += 1;
+            Ok(json!({ "body": asked }))
+        };
+        assert_eq!(awaited(&Step::default(), ask).await.unwrap()["body"], 1);
+    }
 }

@@ -101,7 +101,7 @@ pub enum Stop {
 }
 
 impl Script {
-    /// The scripts of a folder, in the order of their names.
+    /// The scripts of a directory, in the order of their names.
     ///
     /// # Errors
     /// When one cannot be read, or has two steps of one name.
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn every_script_can_be_read() {
-        let scripts = Script::all(&crate::differential::folder()).unwrap();
+        let scripts = Script::all(&crate::differential::directory()).unwrap();
         assert!(!scripts.is_empty());
     }
 

@@ -59,7 +59,7 @@ fn has_name(text: &str, name: &str) -> bool {
     })
 }
 
-/// The paths and all their parent folders.
+/// The paths and all their parent directories.
 fn with_folders(paths: &[String]) -> BTreeSet<&str> {
     let mut known = BTreeSet::new();
     for path in paths {
@@ -96,7 +96,9 @@ fn links(line: &str) -> impl Iterator<Item = &str> {
 /// Paths have a slash, or the ending of a file that stands at the root. Absolute paths, other trees, URLs, globs over API names and commands are none.
 fn is_path(name: &str) -> bool {
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "._/*-".contains(c));
-    let elsewhere = name.starts_with(['/', '~', '-']) || name.starts_with("../") || name.contains(".io/");
+    let elsewhere = name.starts_with(['/', '~', '-'])
+        || name.starts_with("../")
+        || [".io/", ".dev/"].iter().any(|host| name.contains(host));
     let file = [".md", ".toml"].iter().any(|ending| name.ends_with(ending));
     plain && !elsewhere && !name.starts_with('*') && (name.contains('/') || file)
 }

@@ -25,7 +25,7 @@ fn makes_cases_up(text: &str) -> bool {
     text.contains(concat!("proptest", "! {")) || text.contains(concat!("TestRunner", "::"))
 }
 
-/// The test program that a source is part of: a crate's own, or one of the folder `tests`.
+/// The test program that a source is part of: a crate's own, or one of the directory `tests`.
 fn program(path: &str) -> Option<String> {
     let (package, within) = path.strip_prefix("crates/").unwrap_or(path).split_once('/')?;
     let name = match within.strip_prefix("tests/") {

@@ -99,7 +99,7 @@ impl<'de> de::Deserializer<'de> for Tree<'_> {
                 (Some(number), ..) => visitor.visit_u64(number),
                 (_, Some(number), _) => visitor.visit_i64(number),
                 (.., Some(number)) => visitor.visit_f64(number),
-                (None, None, None) => Err(de::Error::custom(format_args!("{number} is no number that can be held"))),
+                (None, None, None) => Err(de::Error::custom(format_args!("{number} is out of range"))),
             },
             Value::String(text) => visitor.visit_string(text),
             Value::Array(items) => {

@@ -32,7 +32,7 @@ pub(crate) async fn remove(server: &Inner) -> Result<(), WriteError> {
         }
     }
     if !found.is_empty() {
-        tracing::info!(count = found.len(), "objects without a definition were deleted");
+        tracing::info!(count = found.len(), "deleted objects without a definition");
     }
     Ok(())
 }

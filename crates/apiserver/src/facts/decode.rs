@@ -134,7 +134,7 @@ impl Decoder {
     }
 
     fn take(&mut self, bytes: usize) -> Result<(), String> {
-        let too_large = || format!("its defaults alone have more than {LARGEST_OBJECT} bytes");
+        let too_large = || format!("its defaults have more than {LARGEST_OBJECT} bytes");
         self.room = self.room.checked_sub(bytes).ok_or_else(too_large)?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Nobody grants what they do not have.
+//! Prevents escalation: nobody grants rights that they do not have.
 //!
 //! Whoever writes a role must hold all of its rules, or the verb `escalate` on it; whoever writes a binding must hold all
 //! rules of the role that it names, or the verb `bind` on that role.
@@ -108,7 +108,7 @@ impl Ask<'_> {
     fn holds(&self, wanted: &[Rule]) -> Result<(), Status> {
         let (held, absent) = self.server.rbac.rules(self.who, self.namespace, &self.server.store.snapshot());
         if cover::effort(&held, wanted) > MOST_EFFORT {
-            return Err(self.forbidden("its rules are too many to be compared with those of its writer; split it up"));
+            return Err(self.forbidden("it has too many rules to compare with the user's own; split it up"));
         }
         let missing = cover::missing(&held, wanted);
         if missing.is_empty() {

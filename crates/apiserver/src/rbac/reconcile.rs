@@ -46,7 +46,7 @@ fn write(server: &Inner, wanted: Wanted, current: Option<&Arc<Object>>) -> Resul
             let new = if matches!(table, ROLES | CLUSTER_ROLES) {
                 reconciled_role(&old, &object)
             } else if is_kept(&old) && old["roleRef"] != object["roleRef"] {
-                // What a binding binds cannot be changed: it is made anew.
+                // What a binding binds cannot be changed: it is recreated.
                 Some(fresh(server, &key, object))
             } else {
                 reconciled_binding(&old, &object)

@@ -76,7 +76,11 @@ impl Asked {
 
     /// What is decided about it.
     pub(super) fn judge(&self, server: &Inner, who: &Identity) -> Decision {
-        server.decide(who, self.attributes())
+        let decision = server.decide(who, self.attributes());
+        if let Some(told) = &server.decisions {
+            told(who, self.attributes(), &decision);
+        }
+        decision
     }
 
     /// The refusal that a decision means, if it means one.

@@ -1,12 +1,14 @@
 //! What is not about objects: discovery, OpenAPI, health, version, metrics.
 
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::{Value, json};
 
-use super::delegated::{discovery_entry, group_entry, resources_of};
-use super::has_built_in;
+use super::{delegated, has_built_in};
 use crate::body::Body;
+use crate::discovery::Document;
 use crate::negotiate::{self, Discovery, Encoding};
+use crate::registry::Registry;
 use crate::request::Query;
 use crate::server::{Check, Inner};
 use crate::status::Status;
@@ -24,11 +26,13 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
         ["api", "v1"] => discovery::resources(&registry, "", "v1"),
         ["apis", group] => group_page(server, group),
         ["apis", group, version] => {
-            discovery::resources(&registry, group, version).or_else(|| resources_of(server, group, version))
+            discovery::resources(&registry, group, version).or_else(|| delegated::resources_of(server, group, version))
         }
-        ["openapi", "v3"] => Some(openapi::index(&registry)),
-        ["openapi", "v3", rest @ ..] => openapi::by_path(&registry, &rest.join("/")),
-        ["openapi", "v2"] if encoding_is_yaml(accept) => Some(openapi::everything(&registry)),
+        ["openapi", "v3"] => Some(openapi::index(&registry, delegated::openapi_index(server))),
+        ["openapi", "v3", rest @ ..] => {
+            openapi::by_path(&registry, &rest.join("/")).or_else(|| delegated::openapi(server, rest))
+        }
+        ["openapi", "v2"] if encoding_is_yaml(accept) => Some(everything(server, &registry)),
         _ => None,
     };
     let answer = match (document, parts.as_slice()) {
@@ -40,11 +44,12 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
         (None, ["metrics"]) => metrics(server),
         (None, ["openapi", "v2"]) => {
             negotiate::discovery(accept)?;
-            let mut response = Response::new(Body::whole(server.openapi.everything(&registry)));
+            let mut response =
+                Response::new(Body::whole(server.openapi.get(&registry, || everything(server, &registry))));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Encoding::Json.media_type()));
             response
         }
-        (None, [root @ ("api" | "apis")]) => discovered(server, *root == "api", accept)?,
+        (None, [root @ ("api" | "apis")]) => discovered(server, *root == "api", request.headers())?,
         (None, ["api", ..]) => return Err(Status::not_served()),
         (None, ["apis", group, ..]) if has_built_in(&registry, group) => return Err(Status::not_served()),
         (None, _) => return Ok(missing()),
@@ -91,6 +96,7 @@ fn paths(server: &Inner) -> Vec<String> {
         paths.push(format!("/apis/{group}"));
         paths.extend(registry.versions(group).into_iter().map(|version| format!("/apis/{group}/{version}")));
     }
+    paths.extend(delegated::paths(server));
     let others = ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
     paths.extend(others.into_iter().map(str::to_owned));
     paths
@@ -120,7 +126,8 @@ fn architecture() -> &'static str {
     }
 }
 
-fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>, Status> {
+fn discovered(server: &Inner, core: bool, headers: &HeaderMap) -> Result<Response<Body>, Status> {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let registry = server.registry.load_full();
     let (wanted, encoding) = negotiate::discovery(accept)?;
     Ok(match wanted {
@@ -128,7 +135,7 @@ fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>
         Discovery::Plain => {
             let mut groups = discovery::groups(&registry);
             if let Some(list) = groups["groups"].as_array_mut() {
-                list.extend(server.delegated.iter().map(group_entry));
+                list.extend(delegated::group_entries(server));
             }
             written(&groups, encoding)
         }
@@ -136,13 +143,16 @@ fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>
             let make = || {
                 let mut value = discovery::aggregated(&registry, core, form);
                 if let Some(items) = value["items"].as_array_mut().filter(|_| !core) {
-                    items.extend(server.delegated.iter().map(discovery_entry));
+                    items.extend(delegated::discovery_entries(server));
                 }
                 value
             };
             let mut response = match encoding {
                 Encoding::Yaml => written(&make(), encoding),
-                Encoding::Json => Response::new(Body::whole(server.discovery.get(&registry, core, form, make))),
+                Encoding::Json => {
+                    let document = server.discovery.get(&registry, core, form, make).map_err(Status::internal)?;
+                    unless_known(document, headers)
+                }
             };
             let text = format!("{};g=apidiscovery.k8s.io;v={form};as=APIGroupDiscoveryList", encoding.media_type());
             if let Ok(value) = HeaderValue::from_str(&text) {
@@ -154,14 +164,27 @@ fn discovered(server: &Inner, core: bool, accept: &str) -> Result<Response<Body>
     })
 }
 
+/// A document, or that it is the one that the client has.
+fn unless_known(Document { text, tag }: Document, asked: &HeaderMap) -> Response<Body> {
+    let is_known = asked.get(header::IF_NONE_MATCH) == Some(&tag);
+    let mut response = Response::new(Body::whole(if is_known { Bytes::new() } else { text }));
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    response.headers_mut().insert(header::ETAG, tag);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}
+
 fn group_page(server: &Inner, group: &str) -> Option<Value> {
-    discovery::group(&server.registry.load(), group).or_else(|| {
-        let one = server.delegated.iter().find(|one| one.group == group)?;
-        let mut value = group_entry(one);
-        value["kind"] = "APIGroup".into();
-        value["apiVersion"] = "v1".into();
-        Some(value)
-    })
+    discovery::group(&server.registry.load(), group).or_else(|| delegated::group_page(server, group))
+}
+
+/// OpenAPI of all that is served here.
+fn everything(server: &Inner, registry: &Registry) -> Value {
+    let mut document = openapi::everything(registry);
+    delegated::add_to_everything(server, &mut document);
+    document
 }
 
 fn metrics(server: &Inner) -> Response<Body> {

@@ -31,7 +31,7 @@ impl<S> Guarded<S> {
         }
         let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
         ready!(stalled.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer")))
     }
 }
 

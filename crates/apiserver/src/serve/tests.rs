@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
+use certificates::{Leaf, tls};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use jiff::Timestamp;
@@ -19,9 +20,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::Service as _;
 
-use super::credentials::acceptor;
+use super::credentials::own;
 use super::*;
-use crate::certificates::{Authority, Pair};
+use crate::authority;
 use crate::{Clock, Place};
 
 /// When certificates are made and looked at, in seconds.
@@ -43,7 +44,7 @@ struct Served {
     stop: watch::Sender<bool>,
     /// By the clock of its clients.
     at: i64,
-    admin: Pair,
+    admin: Leaf,
     /// Whether its clients show the administrator's certificate.
     is_admin: bool,
 }
@@ -55,12 +56,11 @@ impl Served {
 
     async fn start_at(now: Timestamp) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::open(folder.path(), now).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
-        let tls = acceptor(&authority, &authority.server(&[], None).unwrap()).unwrap();
+        let keeper = Arc::new(authority::open(folder.path(), now).unwrap());
+        let roots = tls::roots(&keeper.trusted().borrow()).unwrap();
+        let tls = TlsAcceptor::from(own(&keeper, &[], None, now).unwrap().config());
         let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
-        let admin = authority.admin().unwrap();
+        let admin = keeper.issue(&authority::admin(), now).unwrap();
         Self { server, tls, roots, stop: watch::Sender::new(false), at: now.as_second(), admin, is_admin: false }
     }
 
@@ -129,38 +129,32 @@ async fn expires(served: &Served) -> Timestamp {
 #[tokio::test(start_paused = true)]
 async fn certificates_are_made_anew_while_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let credentials = Credentials {
-        folder: folder.path().to_owned(),
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 6443)),
-        reached: Vec::new(),
-        host: None,
-    };
     let clock = Clock::starting_at(Timestamp::from_second(THEN).unwrap());
-    let tls = ArcSwap::from_pointee(credentials.issue(clock.now()).unwrap());
-    let authority = Authority::open(&folder.path().join("pki"), clock.now()).unwrap();
-    let mut served = Served { tls: TlsAcceptor::clone(&tls.load()), ..Served::start().await };
-    served.roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
-    let (first, kubeconfig) = (expires(&served).await, std::fs::read(credentials.kubeconfig()).unwrap());
-    let mut renewing = std::pin::pin!(credentials.renew(&clock, &tls));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 6443));
+    let credentials = Credentials::issue(folder.path(), address, &[], None, clock.now()).unwrap();
+    let mut served = Served { tls: credentials.acceptor(), ..Served::start().await };
+    let trusted = std::fs::read(folder.path().join("pki/ca.crt")).unwrap();
+    served.roots.add(CertificateDer::from_pem_slice(&trusted).unwrap()).unwrap();
+    let (first, kubeconfig) = (expires(&served).await, std::fs::read(&credentials.kubeconfig).unwrap());
+    let mut renewing = std::pin::pin!(credentials.renew(&clock));
     let mut pass = async |days: u64| drop(timeout(Duration::from_secs(days * 24 * 3600), renewing.as_mut()).await);
     for (days, is_new) in [(29, false), (2, true)] {
         pass(days).await;
-        (served.tls, served.at) = (TlsAcceptor::clone(&tls.load()), clock.now().as_second());
-        assert_eq!(std::fs::read(credentials.kubeconfig()).unwrap() != kubeconfig, is_new);
+        (served.tls, served.at) = (credentials.acceptor(), clock.now().as_second());
+        assert_eq!(std::fs::read(&credentials.kubeconfig).unwrap() != kubeconfig, is_new);
         assert_eq!(expires(&served).await > first, is_new);
     }
-    // An authority that is away for a while is tried again.
+    // A file that cannot be written for a while is tried again.
     let second = expires(&served).await;
-    let away = folder.path().join("away");
-    std::fs::rename(folder.path().join("pki"), &away).unwrap();
-    std::fs::write(folder.path().join("pki"), "").unwrap();
+    std::fs::remove_file(&credentials.kubeconfig).unwrap();
+    std::fs::create_dir(&credentials.kubeconfig).unwrap();
     pass(40).await;
-    (served.tls, served.at) = (TlsAcceptor::clone(&tls.load()), clock.now().as_second());
+    (served.tls, served.at) = (credentials.acceptor(), clock.now().as_second());
     assert_eq!(expires(&served).await, second);
-    std::fs::remove_file(folder.path().join("pki")).unwrap();
-    std::fs::rename(&away, folder.path().join("pki")).unwrap();
+    std::fs::remove_dir(&credentials.kubeconfig).unwrap();
     pass(1).await;
-    (served.tls, served.at) = (TlsAcceptor::clone(&tls.load()), clock.now().as_second());
+    (served.tls, served.at) = (credentials.acceptor(), clock.now().as_second());
+    assert!(credentials.kubeconfig.is_file());
     assert!(expires(&served).await > second);
 }
 

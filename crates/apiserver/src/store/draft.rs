@@ -110,7 +110,7 @@ impl Draft {
 
     /// From bytes that are not those that were written. Whatever they say, nobody relies on it.
     pub(crate) fn damaged(text: Bytes) -> Self {
-        Self::unreadable(text, "its checksum is wrong, its bytes have changed on disk")
+        Self::unreadable(text, "its checksum is wrong: its bytes have changed on disk")
     }
 
     fn unreadable(text: Bytes, problem: &str) -> Self {
@@ -157,7 +157,9 @@ impl Draft {
     pub(crate) fn value(&self) -> Result<Value, serde_json::Error> {
         match &self.problem {
             None => serde_json::from_slice(&self.text),
-            Some(problem) => Err(serde_json::Error::custom(format!("it cannot be read, only deleted: {problem}"))),
+            Some(problem) => {
+                Err(serde_json::Error::custom(format!("it is unreadable and can only be deleted: {problem}")))
+            }
         }
     }
 

@@ -29,7 +29,7 @@ enum State {
 }
 
 impl Reserve {
-    /// Takes the space in a folder, if there is any.
+    /// Takes the space in a directory, if there is any.
     pub(super) fn take(folder: &Path) -> Self {
         let path = folder.join("reserve");
         let state = State::after(make(&path));
@@ -52,8 +52,8 @@ impl Reserve {
         }
         self.state = State::Spent;
         match fs::remove_file(&self.path) {
-            Ok(()) => tracing::warn!("the disk is full: the store takes deletes alone"),
-            Err(error) => tracing::warn!(%error, "the disk is full, and what is reserved cannot be given up"),
+            Ok(()) => tracing::warn!("the disk is full; the store only accepts deletes"),
+            Err(error) => tracing::warn!(%error, "the disk is full, and the reserve cannot be released"),
         }
         true
     }
@@ -65,14 +65,14 @@ impl State {
             Ok(()) => Self::Held,
             Err(Errno::NOSPC | Errno::DQUOT) => Self::Spent,
             Err(error) => {
-                tracing::warn!(%error, "no space can be reserved: on a full disk deletes may fail");
+                tracing::warn!(%error, "cannot reserve disk space; deletes may fail when the disk is full");
                 Self::Impossible
             }
         }
     }
 }
 
-/// Bytes that are free in the folder of a file; 0, if nobody knows.
+/// Bytes that are free in the directory of a file; 0, if nobody knows.
 fn free(path: &Path) -> u64 {
     let found = statvfs(path.parent().unwrap_or(path));
     found.map_or(0, |found| found.f_bavail.saturating_mul(found.f_frsize))

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use super::reserve::Reserve;
 use super::writer::Stored;
 use super::{Key, Row, Table};
-use crate::folders;
+use crate::directories;
 
 /// Written into every file; a file with a higher one is refused.
 const FORMAT: i64 = 1;
@@ -49,66 +49,50 @@ pub enum OpenError {
     /// Another process works on it.
     #[error("the store in {folder} is in use by process {pid}")]
     InUse {
-        /// The data folder.
+        /// The data directory.
         folder: PathBuf,
         /// Who uses it.
         pid: String,
     },
     /// It was written by a later version.
     #[error(
-        "{file} has format {found}, and this program reads formats up to {FORMAT}; use the newer program that wrote it"
+        "{file} has format {found}, but this version of Orlop only reads formats up to {FORMAT}; use the newer version that wrote it"
     )]
     Newer {
-        /// The file.
         file: PathBuf,
         /// Its format.
         found: i64,
     },
     /// A SQLite file of someone else, or no SQLite file at all.
-    #[error("{0} is no store of this program")]
+    #[error("{0} is not an Orlop store")]
     Foreign(PathBuf),
     /// The file is damaged.
-    #[error("{file} is damaged ({problem}); put a backup in its place")]
+    #[error("{file} is damaged ({problem}); replace it by a backup")]
     Damaged {
-        /// The file.
         file: PathBuf,
         /// What is wrong with it.
         problem: String,
     },
     /// The key that signs tokens cannot be read or made.
     #[error("prepare the key that signs tokens")]
-    TokenKey(#[source] crate::certificates::CertificateError),
+    TokenKey(#[source] crate::authority::TokenKeyError),
     /// An object that every cluster has cannot be written.
     #[error("the {table} {name:?} cannot be written as JSON")]
     Object {
         /// Its resource.
         table: String,
-        /// Its name.
         name: String,
-        /// Why.
         source: serde_json::Error,
     },
-    /// The folder or a file in it cannot be used.
+    /// The directory or a file in it cannot be used.
     #[error("{what} {path}")]
-    File {
-        /// What was tried.
-        what: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: std::io::Error,
-    },
+    File { what: &'static str, path: PathBuf, source: std::io::Error },
     /// What every cluster has could not be written.
-    #[error("the store takes no writes: {0}")]
+    #[error("the store accepts no writes: {0}")]
     Write(String),
     /// SQLite cannot use the file.
     #[error("open {file}")]
-    Sqlite {
-        /// The file.
-        file: PathBuf,
-        /// Why.
-        source: rusqlite::Error,
-    },
+    Sqlite { file: PathBuf, source: rusqlite::Error },
 }
 
 /// Why a commit was not made.
@@ -143,19 +127,19 @@ pub(super) struct Opened {
     lock: fs::File,
 }
 
-/// Opens or makes the store in a folder, checks it, and reads all of it.
+/// Opens or makes the store in a directory, checks it, and reads all of it.
 pub(super) fn open(folder: &Path, settings: &str) -> Result<Opened, OpenError> {
     let failed = |what: &'static str, path: &Path| {
         let path = path.to_owned();
         move |source| OpenError::File { what, path, source }
     };
-    folders::make_folder(folder).map_err(failed("make the folder", folder))?;
+    directories::make_directory(folder).map_err(failed("create the directory", folder))?;
     let lock = lock(folder)?;
     let file = folder.join(NAME);
     // SQLite would make the file readable to everyone, and its WAL takes the file's mode.
     let made = fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&file);
     drop(made.map_err(failed("open", &file))?);
-    folders::sync_above(&file).map_err(failed("write the folder of", &file))?;
+    directories::sync_above(&file).map_err(failed("sync the directory of", &file))?;
     let connection = connect(&file, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|error| opening(&file, error))?;
     prepare(&connection, &file, settings)?;
     let (revision, rows) = load(&connection, &file)?;
@@ -177,7 +161,7 @@ impl Opened {
     }
 }
 
-/// Copies the store in a folder into a new file, while it is in use or not.
+/// Copies the store in a directory into a new file, while it is in use or not.
 ///
 /// # Errors
 /// When there is no store, or the copy cannot be written.
@@ -262,7 +246,7 @@ fn load(connection: &Connection, file: &Path) -> Result<(u64, Vec<Row>), OpenErr
         while let Some(row) = found.next()? {
             let [resource, namespace, name] = [0, 1, 2].map(|column| row.get_ref(column).ok()?.as_str().ok());
             let (Some(resource), Some(namespace), Some(name)) = (resource, namespace, name) else {
-                tracing::error!(?resource, ?namespace, ?name, "an object in the store is damaged, and left out");
+                tracing::error!(?resource, ?namespace, ?name, "skipped a damaged object in the store");
                 continue;
             };
             if &*table != resource {
@@ -284,7 +268,7 @@ fn load(connection: &Connection, file: &Path) -> Result<(u64, Vec<Row>), OpenErr
     read().map_err(|error| opening(file, error))
 }
 
-/// Objects are found by an index, whose bytes have no checksum. Where it does not say what the objects do, it is made anew:
+/// Objects are found by an index, whose bytes have no checksum. Where it does not match the objects, it is rebuilt:
 /// what is written would else go to another's place, and what is deleted would stay.
 fn mend_index(connection: &Connection, rows: &[Row]) -> rusqlite::Result<()> {
     let mut places: Vec<[&str; 3]> =
@@ -293,9 +277,9 @@ fn mend_index(connection: &Connection, rows: &[Row]) -> rusqlite::Result<()> {
     if is_indexed(connection, &places)? {
         return Ok(());
     }
-    tracing::error!("the index of the store is damaged, and made anew");
+    tracing::error!("the index of the store is damaged; rebuilding it");
     if let Err(error) = connection.execute_batch("REINDEX objects") {
-        tracing::error!(%error, "the index of the store could not be made anew");
+        tracing::error!(%error, "cannot rebuild the index of the store");
     }
     Ok(())
 }

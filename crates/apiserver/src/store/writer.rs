@@ -56,7 +56,7 @@ pub(super) async fn run(
             Ok(()) => batch.publish(&shared, waiting),
             Err(CommitError::NoSpace) => refuse(waiting, &WriteError::NoSpace),
             Err(CommitError::Failed(reason)) => {
-                tracing::error!(reason, "the store failed");
+                tracing::error!(reason, "the store has failed");
                 refuse(waiting, &WriteError::Failed(reason.clone()));
                 failed.send_replace(Some(reason));
                 return;

@@ -52,8 +52,8 @@ impl Cell {
     }
 }
 
-const NAME: Cell = Cell::text("Name", "The object's name.", |object, _| parts::text(object, "/metadata/name")).named();
-const AGE: Cell = Cell::text("Age", "How long ago the object was made.", |object, now| {
+const NAME: Cell = Cell::text("Name", "Name of the object.", |object, _| parts::text(object, "/metadata/name")).named();
+const AGE: Cell = Cell::text("Age", "Time since the object was created.", |object, now| {
     parts::ago(object, "/metadata/creationTimestamp", now).into()
 });
 
@@ -77,7 +77,7 @@ const PLAIN: &[Cell] = &[
     NAME,
     Cell {
         kind: "date",
-        ..Cell::text("Created At", "When the object was made.", |object, _| {
+        ..Cell::text("Created At", "Time when the object was created.", |object, _| {
             object["metadata"]["creationTimestamp"].clone()
         })
     },

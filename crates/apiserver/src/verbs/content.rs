@@ -135,7 +135,7 @@ impl Call {
                 unknown.extend(custom.schema().prune(&mut value));
                 if !custom.schema().default(&mut value) {
                     return Err(Status::bad_request(
-                        "the defaults of its schema make the object too large or too deep",
+                        "the object is too large or too deep with the defaults of its schema",
                     ));
                 }
                 unknown

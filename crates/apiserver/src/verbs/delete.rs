@@ -66,13 +66,23 @@ fn answer(call: &Call, options: &Options, outcome: Outcome) -> Result<Response<B
 
 /// Deletes the call's object, or marks it for deletion.
 pub(super) async fn delete(call: &mut Call, options: &Options) -> Result<Outcome, Status> {
+    delete_saying(call, options, |_| ()).await
+}
+
+/// The same, and notes something in what stays of the object, in the same write.
+pub(super) async fn delete_saying(
+    call: &mut Call,
+    options: &Options,
+    say: impl Fn(&mut Value),
+) -> Result<Outcome, Status> {
     for _ in 0..ATTEMPTS {
         let current = call.current()?;
         let readable = current.draft.is_readable();
         let old = if readable { call.renderer().stored_value(&current)? } else { rest_of(call, &current) };
         check(call, &old, options)?;
         call.admit("delete", Some(&old), None, options.dry)?;
-        let new = mark(call, &old, options);
+        let mut new = mark(call, &old, options);
+        say(&mut new);
         // Nobody could let go of what nobody can read.
         let gone = !readable || is_free(&call.resource, &new);
         let draft = Draft::new(&new, &call.resource.fields).map_err(Status::internal)?;

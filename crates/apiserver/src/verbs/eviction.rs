@@ -1,92 +1,36 @@
-//! What schedulers and drains do to pods: binding to a node, and eviction under a disruption budget.
+//! POST of an `Eviction`: a deletion that a disruption budget may refuse.
+//!
+//! ```text
+//! the pod is pending, has ended or goes anyway ──────────────────────> delete it
+//! no budget ─────────────────────────────────────────────────────────> delete it
+//! two budgets ───────────────────────────────────────────────────────> 500
+//! it is unready, and its budget does not count it ───────────────────> delete it, unless it changes meanwhile (429)
+//! its budget has a disruption left ──> take it, in one guarded write ─> delete it
+//! its budget has none, or is behind ─────────────────────────────────> 429
+//! ```
+//! What was taken is noted in the budget with the pod's name: the disruption controller counts the pod as gone from then on. If
+//! the deletion fails after that, the note lapses after two minutes.
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use super::Call;
 use super::delete::{self, Options};
-use super::{Call, update};
 use crate::body::Body;
 use crate::meta;
+use crate::registry::Resource;
 use crate::request::WriteOptions;
 use crate::selector::LabelSelector;
-use crate::status::Status;
-use crate::store::{Draft, Expect, Key, Object, Write};
+use crate::status::{Status, Subject};
+use crate::store::{Draft, Expect, Key, Object, Write, WriteError};
 use crate::strategy::set_condition;
 
 const ATTEMPTS: usize = 20;
+/// More than this many evictions that the controller has not seen yet: it is not there.
+const MOST_DISRUPTED: usize = 2000;
+/// Seconds after which a client may ask again, where it is known that it should.
+const RETRY_AFTER: u32 = 10;
 
-/// POST of a `Binding`: the pod gets its node, once.
-pub(super) async fn bind(mut call: Call) -> Result<Response<Body>, Status> {
-    let options = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let binding = call.document_of(("", "v1", "Binding"))?;
-    let name = binding["metadata"]["name"].as_str().unwrap_or_default();
-    if call.resource.plural == "bindings" {
-        // The old way: the pod is named in the body alone.
-        let registry = call.server.registry.load();
-        let pods = registry.get("", "pods").cloned().ok_or_else(Status::not_served)?;
-        call.version = pods.versions.first().cloned().ok_or_else(Status::not_served)?;
-        call.resource = pods;
-        call.target.name = Some(name.to_owned());
-        call.target.subresource = Some("binding".to_owned());
-    } else if !name.is_empty() && name != call.name() {
-        return Err(Status::bad_request("name in URL does not match name in Binding object"));
-    }
-    let Some(node) = binding["target"]["name"].as_str().filter(|node| !node.is_empty()).map(str::to_owned) else {
-        let error = structural::FieldError {
-            field: "target.name".to_owned(),
-            reason: structural::Reason::Required,
-            message: "Required value".to_owned(),
-        };
-        let subject = crate::status::Subject { group: "", resource: "bindings", kind: "Binding" };
-        return Err(Status::invalid(subject, name, &[error]));
-    };
-    let now = call.server.clock.now();
-    update::change(&mut call, options, |call, old| assign(call, old, &binding, &node, now)).await?;
-    let success = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
-    call.answer_value(StatusCode::CREATED, &success)
-}
-
-fn assign(call: &Call, old: &Value, binding: &Value, node: &str, now: jiff::Timestamp) -> Result<Value, Status> {
-    let subject = crate::status::Subject { resource: "pods/binding", ..call.resource.subject() };
-    let refused = |problem: String| Err(Status::conflict(subject, call.name(), problem));
-    if let Some(uid) =
-        binding["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty() && *uid != meta::text(old, "uid"))
-    {
-        return refused(format!(
-            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
-            meta::text(old, "uid")
-        ));
-    }
-    if !old["metadata"]["deletionTimestamp"].is_null() {
-        return refused(format!("pod {} is being deleted, cannot be assigned to a host", call.name()));
-    }
-    if let Some(node) = old["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) {
-        return refused(format!("pod {} is already assigned to node \"{node}\"", call.name()));
-    }
-    if old["spec"]["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty()) {
-        return refused(format!("pod {} has non-empty .spec.schedulingGates", call.name()));
-    }
-    let mut pod = old.clone();
-    pod["spec"]["nodeName"] = node.into();
-    for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
-        pod["metadata"]["annotations"][key] = value.clone();
-    }
-    let mut condition = json!({});
-    set_condition(&mut condition, "PodScheduled", true, "", "", now);
-    let mut scheduled = condition["conditions"][0].take();
-    if let Some(scheduled) = scheduled.as_object_mut() {
-        scheduled.remove("reason");
-        scheduled.remove("message");
-        scheduled.insert("lastProbeTime".to_owned(), Value::Null);
-    }
-    let mut others: Vec<Value> = pod["status"]["conditions"].as_array().into_iter().flatten().cloned().collect();
-    others.retain(|one| one["type"] != "PodScheduled");
-    others.push(scheduled);
-    pod["status"]["conditions"] = others.into();
-    Ok(pod)
-}
-
-/// POST of an `Eviction`: a deletion that a disruption budget may refuse.
 pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
     let asked = WriteOptions::parse(&call.query, "CreateOptions")?;
     let eviction = call.document_of(("policy", "v1", "Eviction"))?;
@@ -97,28 +41,111 @@ pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
     let mut options =
         Options::from_value(&eviction["deleteOptions"].as_object().map_or(json!({}), |map| map.clone().into()))?;
     options.dry |= asked.dry_run;
-    let pod = call.renderer().stored_value(&*call.current()?)?;
-    let ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending"));
-    let going = !pod["metadata"]["deletionTimestamp"].is_null();
-    if !ended && !going {
-        take_disruption(&call, &pod, options.dry).await?;
-    }
-    delete::delete(&mut call, &options).await?;
+    evict(&mut call, &options).await?;
     let success = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
     call.answer_value(StatusCode::CREATED, &success)
 }
 
+async fn evict(call: &mut Call, options: &Options) -> Result<(), Status> {
+    for _ in 0..ATTEMPTS {
+        let pod = call.renderer().stored_value(&*call.current()?)?;
+        match standing(&pod) {
+            Standing::Over => return delete(call, options).await,
+            Standing::Pending => {
+                if options.names_version() {
+                    return delete(call, options).await;
+                }
+                match delete(call, &options.as_seen(meta::text(&pod, "resourceVersion"))).await {
+                    // It may run and be ready by now: then a budget has its say.
+                    Err(status) if status.code == StatusCode::CONFLICT && is_still(call, &pod) => {}
+                    done => return done,
+                }
+            }
+            Standing::Running { ready } => match ask_budget(call, &pod, ready, options.dry).await? {
+                Verdict::Granted => return delete(call, options).await,
+                Verdict::AsSeen { budget } => {
+                    let as_seen = options.as_seen(meta::text(&pod, "resourceVersion"));
+                    let chosen = if options.names_version() { options } else { &as_seen };
+                    return match delete(call, chosen).await {
+                        Err(status) if status.code == StatusCode::CONFLICT && !options.names_version() => {
+                            Err(behind(&budget))
+                        }
+                        done => done,
+                    };
+                }
+            },
+        }
+    }
+    Err(Status::conflict(call.resource.subject(), call.name(), "it changes too often; please try again"))
+}
+
+/// Whether a pod is the same one, changed or not: a precondition of the client that fails fails again.
+fn is_still(call: &Call, pod: &Value) -> bool {
+    let current = call.current().ok().and_then(|object| call.renderer().stored_value(&object).ok());
+    current.is_some_and(|current| {
+        meta::text(&current, "uid") == meta::text(pod, "uid")
+            && meta::text(&current, "resourceVersion") != meta::text(pod, "resourceVersion")
+    })
+}
+
+/// Deletes the pod, and says in it why it goes.
+async fn delete(call: &mut Call, options: &Options) -> Result<(), Status> {
+    let now = call.server.clock.now();
+    let say = |pod: &mut Value| {
+        if !pod["status"].is_object() {
+            pod["status"] = json!({});
+        }
+        let message = "Eviction API: evicting";
+        set_condition(&mut pod["status"], "DisruptionTarget", true, "EvictionByEvictionAPI", message, now);
+    };
+    delete::delete_saying(call, options, say).await.map(drop)
+}
+
+/// What a pod is to a budget.
+enum Standing {
+    /// It has ended, or goes anyway.
+    Over,
+    /// It does not run yet, and nobody would miss it.
+    Pending,
+    Running {
+        ready: bool,
+    },
+}
+
+fn standing(pod: &Value) -> Standing {
+    if !pod["metadata"]["deletionTimestamp"].is_null() {
+        return Standing::Over;
+    }
+    match pod["status"]["phase"].as_str() {
+        Some("Succeeded" | "Failed") => Standing::Over,
+        Some("Pending") => Standing::Pending,
+        _ => {
+            let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+            let ready = conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
+            Standing::Running { ready }
+        }
+    }
+}
+
+/// What a budget says, if it does not refuse.
+enum Verdict {
+    /// There is none, or a disruption was taken from it.
+    Granted,
+    /// It does not count the pod as it is now.
+    AsSeen { budget: String },
+}
+
 /// Takes one of the disruptions that the pod's budget still allows; a dry run only looks whether there is one.
-async fn take_disruption(call: &Call, pod: &Value, dry: bool) -> Result<(), Status> {
+async fn ask_budget(call: &Call, pod: &Value, ready: bool, dry: bool) -> Result<Verdict, Status> {
     let registry = call.server.registry.load_full();
-    let Some(budgets) = registry.get("policy", "poddisruptionbudgets") else { return Ok(()) };
+    let Some(budgets) = registry.get("policy", "poddisruptionbudgets") else { return Ok(Verdict::Granted) };
     for _ in 0..ATTEMPTS {
         let snapshot = call.server.store.snapshot();
         let objects = snapshot.objects(&budgets.table);
         let own = objects.iter().filter(|(key, object)| *key.namespace == *call.namespace() && covers(object, pod));
         let own: Vec<_> = own.collect();
         let (key, object) = match own.as_slice() {
-            [] => return Ok(()),
+            [] => return Ok(Verdict::Granted),
             [one] => *one,
             _ => {
                 let problem =
@@ -127,43 +154,123 @@ async fn take_disruption(call: &Call, pod: &Value, dry: bool) -> Result<(), Stat
             }
         };
         let mut budget = object.value().map_err(Status::internal)?;
-        let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
-        if allowed <= 0 {
-            return Err(refused(key, &budget));
+        if !ready && spares_unready(&budget) {
+            return Ok(Verdict::AsSeen { budget: key.name.to_string() });
         }
-        if dry {
-            return Ok(());
+        take(&mut budget, key, call.name(), call.server.clock.now())?;
+        if dry || write(call, budgets, key, object, &budget).await? {
+            return Ok(Verdict::Granted);
         }
-        budget["status"]["disruptionsAllowed"] = (allowed - 1).into();
-        let now = crate::clock::text(call.server.clock.now());
-        budget["status"]["disruptedPods"][call.name()] = now.into();
-        let draft = Draft::new(&budget, &budgets.fields).map_err(Status::internal)?;
-        let write = Write {
-            table: budgets.table.clone(),
-            key: key.clone(),
-            expect: Expect::Revision(object.revision),
-            put: Some(draft),
-            in_living_namespace: false,
-            of_definition: None,
-        };
         // Whoever was faster may have taken the last one: look again.
-        if call.server.store.write(write).await.is_ok() {
-            return Ok(());
-        }
     }
-    Err(Status::too_many_requests("couldn't update PodDisruptionBudget, it changes too often"))
+    let problem = "couldn't update PodDisruptionBudget, it changes too often";
+    let mut status = Status::too_many_requests(problem);
+    status.retry_after = Some(RETRY_AFTER);
+    Err(status)
 }
 
-fn refused(key: &Key, budget: &Value) -> Status {
-    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
-    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-    let cause = format!(
-        "The disruption budget {} needs {} healthy pods and has {} currently",
-        key.name,
-        number("desiredHealthy"),
-        number("currentHealthy")
-    );
-    Status::too_many_requests(message).with_cause("DisruptionBudget", &cause)
+/// Writes a budget, unless it has changed since it was read.
+async fn write(call: &Call, budgets: &Resource, key: &Key, old: &Object, new: &Value) -> Result<bool, Status> {
+    let draft = Draft::new(new, &budgets.fields).map_err(Status::internal)?;
+    let write = Write {
+        table: budgets.table.clone(),
+        key: key.clone(),
+        expect: Expect::Revision(old.revision),
+        put: Some(draft),
+        in_living_namespace: false,
+        of_definition: None,
+    };
+    match call.server.store.write(write).await {
+        Ok(_) => Ok(true),
+        Err(WriteError::Changed) => Ok(false),
+        Err(error) => Err(call.refusal(error, &key.name)),
+    }
+}
+
+/// Whether an unready pod may go although nothing is allowed: it counts for nothing, and what counts is healthy without it.
+fn spares_unready(budget: &Value) -> bool {
+    if budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow" {
+        return true;
+    }
+    let (healthy, desired) = (figure(budget, "currentHealthy"), figure(budget, "desiredHealthy"));
+    healthy >= desired && desired > 0
+}
+
+/// Takes a disruption from a budget and notes for which pod, or says why there is none.
+fn take(budget: &mut Value, key: &Key, pod: &str, now: jiff::Timestamp) -> Result<(), Status> {
+    let observed = figure(budget, "observedGeneration");
+    if observed < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+        return Err(behind(&key.name));
+    }
+    let allowed = figure(budget, "disruptionsAllowed");
+    let noted = budget["status"]["disruptedPods"].as_object().map_or(0, serde_json::Map::len);
+    if allowed < 0 {
+        return Err(forbidden(&key.name, "pdb disruptions allowed is negative", "pdb disruptions allowed is negative"));
+    }
+    if noted > MOST_DISRUPTED {
+        return Err(forbidden(
+            &key.name,
+            "DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+            "too many pending evictions not confirmed by PDB controller",
+        ));
+    }
+    if allowed == 0 {
+        return Err(refused(&key.name, budget));
+    }
+    let status = &mut budget["status"];
+    status["disruptionsAllowed"] = (allowed - 1).into();
+    status["disruptedPods"][pod] = crate::clock::text(now).into();
+    if allowed == 1 {
+        set_condition(status, "DisruptionAllowed", false, "InsufficientPods", "", now);
+        let conditions = status["conditions"].as_array_mut().into_iter().flatten();
+        for condition in conditions.filter(|one| one["type"] == "DisruptionAllowed") {
+            condition["observedGeneration"] = observed.into();
+        }
+    }
+    Ok(())
+}
+
+fn figure(budget: &Value, field: &str) -> i64 {
+    budget["status"][field].as_i64().unwrap_or(0)
+}
+
+/// The budget, or the pod, is not what was looked at: ask again soon.
+fn behind(budget: &str) -> Status {
+    let cause = format!("The disruption budget {budget} is still being processed by the server.");
+    let mut status = Status::too_many_requests(REFUSED).with_cause("DisruptionBudget", &cause);
+    status.retry_after = Some(RETRY_AFTER);
+    status
+}
+
+const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+fn refused(name: &str, budget: &Value) -> Status {
+    let (healthy, desired) = (figure(budget, "currentHealthy"), figure(budget, "desiredHealthy"));
+    let conditions = budget["status"]["conditions"].as_array().into_iter().flatten();
+    let denied = conditions.into_iter().find(|one| one["type"] == "DisruptionAllowed" && one["status"] == "False");
+    let said = |field: &str| denied.and_then(|one| one[field].as_str()).unwrap_or_default();
+    let cause = match (said("reason"), said("message")) {
+        // What was counted is not to be trusted then.
+        ("SyncFailed", message) if !message.is_empty() => {
+            format!(
+                "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+            )
+        }
+        _ if healthy <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+        }
+        (reason, message) if !message.is_empty() => {
+            format!("The disruption budget {name} does not allow evicting pods currently ({reason}): {message}")
+        }
+        _ => format!("The disruption budget {name} does not allow evicting pods currently"),
+    };
+    Status::too_many_requests(REFUSED).with_cause("DisruptionBudget", &cause)
+}
+
+fn forbidden(name: &str, problem: &str, why: &str) -> Status {
+    let subject = Subject { group: "policy", resource: "poddisruptionbudget", kind: "PodDisruptionBudget" };
+    let cause = format!("The disruption budget {name} does not allow evicting pods currently: {why}");
+    Status::forbidden(subject, name, problem).with_cause("DisruptionBudget", &cause)
 }
 
 /// Whether a budget selects the pod. One that selects nothing by name selects all of its namespace.

@@ -332,7 +332,7 @@ fn stream_out(call: &Call, found: Found) -> Result<Response<Body>, Status> {
             };
             if let Err(error) = write(&renderer, view, first, &object, buffer) {
                 // The head is long sent: a body that does not end well is all that can be said to the client.
-                tracing::error!(%error, "an object of a list cannot be shown");
+                tracing::error!(%error, "cannot show an object of a list");
                 break true;
             }
             first = false;

@@ -26,7 +26,7 @@ pub(super) fn run(call: &Call) -> Result<Response<Body>, Status> {
 
 fn wanted(pod: &Value, query: &Query, now: Timestamp) -> Result<LogRequest, Status> {
     let number = |name: &str| -> Result<Option<u64>, Status> {
-        let wrong = |text: &str| Status::bad_request(format!("{name}: {text:?} is no number"));
+        let wrong = |text: &str| Status::bad_request(format!("{name}: {text:?} is not a number"));
         query.get(name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
     };
     let since_time = query.get("sinceTime").map(str::parse).transpose();

@@ -76,7 +76,7 @@ impl Patch {
                 let document =
                     json::parse(body).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
                 if !document.value.is_object() {
-                    return Err(Status::bad_request("error decoding patch: the patch is no object"));
+                    return Err(Status::bad_request("error decoding patch: the patch is not an object"));
                 }
                 let Document { value, duplicates } = document;
                 match (kind, built_in) {
@@ -115,7 +115,7 @@ impl Patch {
 
 /// What cannot be applied. Kubernetes' clients know the text; what went wrong is in the log.
 fn unprocessable(problem: &str) -> Status {
-    tracing::debug!(problem, "a patch was not applied");
+    tracing::debug!(problem, "cannot apply a patch");
     let message = "the server rejected our request due to an error in our request";
     Status::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).with_empty_details()
 }

@@ -38,6 +38,24 @@ async fn all_of_it_comes_in_one_document_if_asked() {
 }
 
 #[tokio::test]
+async fn who_has_the_document_is_not_sent_it_again_until_a_definition_changes() {
+    let server = server().await;
+    let first = server.get_as("/apis", AGGREGATED).await;
+    let tag = first.headers["etag"].clone();
+    let again = async || {
+        let request = http::Request::get("/apis").header("accept", AGGREGATED).header("if-none-match", &tag);
+        server.send(request.body(Vec::new()).unwrap()).await
+    };
+    let same = again().await;
+    assert_eq!((same.code, &same.headers["etag"]), (304, &tag));
+    assert_eq!(same.expect(304), "");
+    server.define(&widgets()).await;
+    let other = again().await;
+    assert_ne!(other.headers["etag"], tag);
+    assert!(other.expect(200)["items"].as_array().unwrap().iter().any(|one| one["metadata"]["name"] == "example.com"));
+}
+
+#[tokio::test]
 async fn schemas_follow_definitions() {
     let server = server().await;
     let before = server.get("/openapi/v3").await.expect(200);

@@ -1,4 +1,4 @@
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{PODS, pod, server};
 
@@ -39,31 +39,4 @@ async fn a_pod_is_bound_once() {
     assert_eq!(bound["status"]["conditions"][0]["type"], "PodScheduled");
     let refused = server.post(&format!("{PODS}/p/binding"), &binding("two")).await.expect(409);
     assert!(refused["message"].as_str().unwrap().contains("already assigned to node \"one\""), "{refused}");
-}
-
-fn budget(allowed: i64) -> Value {
-    json!({
-        "metadata": { "name": "b" },
-        "spec": { "minAvailable": 1, "selector": { "matchLabels": { "app": "web" } } },
-        "status": { "disruptionsAllowed": allowed },
-    })
-}
-
-#[tokio::test]
-async fn an_eviction_asks_the_budget() {
-    let server = server().await;
-    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
-    let mut given = pod("p", "n");
-    given["metadata"]["labels"] = json!({ "app": "web" });
-    server.post(PODS, &given).await.expect(201);
-    server.merge(&format!("{PODS}/p/status"), &json!({ "status": { "phase": "Running" } })).await.expect(200);
-    server.post(budgets, &budget(0)).await.expect(201);
-    let eviction = json!({ "metadata": { "name": "p" }, "deleteOptions": { "gracePeriodSeconds": 3 } });
-    let refused = server.post(&format!("{PODS}/p/eviction"), &eviction).await.expect(429);
-    assert_eq!(refused["details"]["causes"][0]["reason"], "DisruptionBudget");
-    server.merge(&format!("{budgets}/b/status"), &budget(1)).await.expect(200);
-    server.post(&format!("{PODS}/p/eviction"), &eviction).await.expect(201);
-    assert_eq!(server.get(&format!("{budgets}/b")).await.expect(200)["status"]["disruptionsAllowed"], 0);
-    let marked = server.get(&format!("{PODS}/p")).await.expect(200);
-    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 3);
 }

@@ -26,7 +26,7 @@ async fn at_the_quota_nothing_grows_and_the_client_is_told_what_to_do() {
     assert_eq!(refused["reason"], "InsufficientStorage");
     let message = format!(
         "the store is full: its objects have {} bytes, and its quota is {}; \
-         delete what is not needed, or give it more with --store-quota",
+         delete unneeded objects, or raise --store-quota",
         size.bytes,
         size.quota.unwrap()
     );

@@ -12,7 +12,7 @@ async fn gone(server: &Server) {
     }
 }
 
-/// Whatever is left in the table would show under a definition that is made anew.
+/// Whatever is left in the table would show under a recreated definition.
 async fn left(server: &Server) -> Value {
     server.define(&widgets()).await;
     server.get(WIDGETS).await.expect(200)["items"].clone()

@@ -93,7 +93,7 @@ async fn a_file_that_is_damaged_as_a_whole_is_not_served() {
         open(folder.path()).await.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let header = error(flip("the header", b"SQLite format 3", b"Something other")).await;
-    assert!(header.contains("is no store of this program"), "{header}");
+    assert!(header.contains("is not an Orlop store"), "{header}");
     let truncated = tempfile::tempdir().unwrap();
     let bytes = std::fs::read(&backup).unwrap();
     std::fs::write(truncated.path().join("objects.sqlite"), &bytes[..bytes.len() / 2]).unwrap();
@@ -105,7 +105,7 @@ async fn a_file_that_is_damaged_as_a_whole_is_not_served() {
     // The format is the user version of the header, at offset 60.
     std::fs::OpenOptions::new().write(true).open(&file).unwrap().write_at(&9_u32.to_be_bytes(), 60).unwrap();
     let newer = error(newer).await;
-    assert!(newer.contains("has format 9, and this program reads formats up to 1"), "{newer}");
+    assert!(newer.contains("has format 9, but this version of Orlop only reads formats up to 1"), "{newer}");
 }
 
 /// In the row, in its content, in the index by which it is found: wherever its name is in the file, one bit of it turns.

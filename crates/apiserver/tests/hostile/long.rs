@@ -133,7 +133,7 @@ async fn rules_that_cannot_be_compared_are_refused() {
     let words = |what: &str| many(10_000, |turn| format!("{what}{turn}").into());
     let rule = json!({ "apiGroups": words("g"), "resources": words("r"), "verbs": words("v") });
     let refused = server.post(roles, &json!({ "metadata": { "name": "huge" }, "rules": [rule] })).await.expect(403);
-    assert!(refused["message"].as_str().unwrap().contains("too many to be compared"), "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("too many rules to compare"), "{refused}");
     drop(server);
     scene.end(&[roles, bindings]).await;
 }

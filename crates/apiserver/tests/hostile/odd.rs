@@ -117,7 +117,7 @@ async fn an_eviction_that_is_only_tried_takes_nothing_from_the_budget() {
     let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
     let spec = json!({ "selector": { "matchLabels": { "app": "a" } }, "maxUnavailable": 1 });
     server.post(budgets, &json!({ "metadata": { "name": "b" }, "spec": spec })).await.expect(201);
-    let allowed = json!({ "status": { "disruptionsAllowed": 1 } });
+    let allowed = json!({ "status": { "disruptionsAllowed": 1, "observedGeneration": 1 } });
     server.merge(&format!("{budgets}/b/status"), &allowed).await.expect(200);
     let before = server.get(&format!("{budgets}/b")).await.expect(200);
     for (query, options) in [("", json!({ "dryRun": ["All"] })), ("?dryRun=All", json!({}))] {

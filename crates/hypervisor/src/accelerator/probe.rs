@@ -1,4 +1,4 @@
-//! One QEMU with the probe's firmware, watched until it is clear what becomes of it.
+//! One QEMU that runs the probe's firmware, watched until the result is clear.
 
 use std::path::Path;
 use std::process::Stdio;

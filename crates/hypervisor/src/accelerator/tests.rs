@@ -7,12 +7,12 @@ const QEMU: &str = "/usr/bin/qemu-system-x86_64";
 const GREET: &str = r#"echo '{"QMP":{"version":{},"capabilities":[]}}'; read x; echo '{"return":{},"id":1}'; read x; echo '{"return":{},"id":2}'"#;
 
 /// A machine whose KVM is a file, and whose QEMU is a script: `$@` are its arguments, each run is counted.
-struct Machine {
+struct TestHost {
     folder: tempfile::TempDir,
     probe: Probe,
 }
 
-impl Machine {
+impl TestHost {
     fn new(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (qemu, device) = (folder.path().join("qemu"), folder.path().join("kvm"));
@@ -46,7 +46,7 @@ fn emulated(reason: Reason) -> Finding {
 #[tokio::test]
 #[ignore = "needs QEMU: make test"]
 async fn a_machine_that_runs_a_kernel_has_kvm() {
-    let machine = Machine::good();
+    let machine = TestHost::good();
     assert_eq!(machine.find().await, Finding { accelerator: Accelerator::Kvm, reason: Reason::Works });
     assert_eq!(machine.find().await.remedy(), None);
     assert_eq!(machine.runs(), 1);
@@ -57,7 +57,7 @@ async fn a_machine_that_runs_a_kernel_has_kvm() {
 
 #[tokio::test]
 async fn a_qemu_that_aborts_under_kvm_is_told_with_its_words() {
-    let machine = Machine::new("echo 'qemu-system-x86_64: error: failed to set MSR 0x10a' >&2; kill -ABRT $$");
+    let machine = TestHost::new("echo 'qemu-system-x86_64: error: failed to set MSR 0x10a' >&2; kill -ABRT $$");
     let found = machine.find().await;
     assert_eq!(found, emulated(Reason::Ended("error: failed to set MSR 0x10a".into())));
     assert_eq!(found.to_string(), "emulation: QEMU exited under KVM: error: failed to set MSR 0x10a");
@@ -67,14 +67,14 @@ async fn a_qemu_that_aborts_under_kvm_is_told_with_its_words() {
 #[tokio::test]
 async fn a_qemu_that_refuses_the_hosts_cpu_has_no_kvm() {
     let script = r#"[[ "$*" == *"-cpu host"* ]] && { echo "qemu: unable to find CPU model 'host'" >&2; exit 1; }; exec sleep 60"#;
-    assert_eq!(Machine::new(script).find().await, emulated(Reason::Ended("unable to find CPU model 'host'".into())));
+    assert_eq!(TestHost::new(script).find().await, emulated(Reason::Ended("unable to find CPU model 'host'".into())));
 }
 
 #[tokio::test]
 async fn a_kernel_that_stops_in_internal_error_means_no_kvm_at_once() {
     let stopped = r#"echo '{"event":"STOP","data":{},"timestamp":{"seconds":1,"microseconds":0}}'; read x
         echo '{"return":{"status":"internal-error","running":false},"id":3}'; exec sleep 60"#;
-    let found = Machine::new(&format!("{GREET}; {stopped}")).find().await;
+    let found = TestHost::new(&format!("{GREET}; {stopped}")).find().await;
     assert_eq!(found, emulated(Reason::Stopped("internal-error".into())));
     assert_eq!(found.to_string(), "emulation: KVM stopped a test kernel (internal-error)");
 }
@@ -82,12 +82,12 @@ async fn a_kernel_that_stops_in_internal_error_means_no_kvm_at_once() {
 #[tokio::test]
 async fn a_kernel_that_takes_an_exception_means_no_kvm() {
     // 13, a general protection fault, on the port that ends QEMU.
-    assert_eq!(Machine::new(&format!("{GREET}; exit 27")).find().await, emulated(Reason::Exception(13)));
+    assert_eq!(TestHost::new(&format!("{GREET}; exit 27")).find().await, emulated(Reason::Exception(13)));
 }
 
 #[tokio::test]
 async fn a_kernel_that_hangs_or_is_slow_means_no_kvm_for_now() {
-    let mut machine = Machine::new("exec sleep 60");
+    let mut machine = TestHost::new("exec sleep 60");
     machine.probe.limit = Duration::from_millis(200);
     assert_eq!(machine.find().await, emulated(Reason::Silent));
     let file = machine.folder.path().join("accelerator.json");
@@ -104,7 +104,7 @@ async fn a_kernel_that_hangs_or_is_slow_means_no_kvm_for_now() {
 
 #[tokio::test]
 async fn without_a_device_nothing_is_tried() {
-    let machine = Machine::good();
+    let machine = TestHost::good();
     std::fs::remove_file(&machine.probe.device).unwrap();
     let found = machine.find().await;
     assert_eq!(found, emulated(Reason::NoDevice));
@@ -115,7 +115,7 @@ async fn without_a_device_nothing_is_tried() {
 #[tokio::test]
 #[ignore = "needs QEMU: make test"]
 async fn an_answer_is_remembered_until_something_changes_that_it_depends_on() {
-    let machine = Machine::good();
+    let machine = TestHost::good();
     let (device, qemu) = (&machine.probe.device, &machine.probe.qemu);
     machine.find().await;
     machine.find().await;
@@ -157,7 +157,7 @@ async fn an_answer_is_remembered_until_something_changes_that_it_depends_on() {
 
 #[tokio::test]
 async fn an_operators_choice_is_not_questioned_but_must_be_there() {
-    let machine = Machine::new("exit 1");
+    let machine = TestHost::new("exit 1");
     let chosen = |accelerator| Finding { accelerator, reason: Reason::Chosen };
     assert_eq!(find(Choice::Tcg, &machine.probe).await.unwrap(), chosen(Accelerator::Tcg));
     assert_eq!(find(Choice::Kvm, &machine.probe).await.unwrap(), chosen(Accelerator::Kvm));
@@ -173,7 +173,7 @@ async fn an_operators_choice_is_not_questioned_but_must_be_there() {
 
 #[tokio::test]
 async fn a_qemu_that_is_not_there_is_an_error() {
-    let machine = Machine::good();
+    let machine = TestHost::good();
     let probe = Probe { qemu: "/nowhere/qemu".into(), ..machine.probe.clone() };
     assert!(matches!(find(Choice::Auto, &probe).await, Err(ProbeError::Start { .. })));
 }

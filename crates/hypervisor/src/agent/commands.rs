@@ -1,4 +1,4 @@
-//! The questions that are asked, with just the fields that are read.
+//! The commands that are sent to the guest agent, with only the fields that are read.
 
 use std::time::Duration;
 
@@ -135,7 +135,6 @@ impl Command for ExecStatus {
 /// Which agent it is.
 #[derive(Clone, Debug, Deserialize)]
 pub struct AgentInfo {
-    /// Its version.
     pub version: String,
     /// What it can do.
     #[serde(default)]
@@ -145,7 +144,6 @@ pub struct AgentInfo {
 /// One thing an agent can do.
 #[derive(Clone, Debug, Deserialize)]
 pub struct SupportedCommand {
-    /// Its name.
     pub name: String,
     /// Whether it is allowed to.
     pub enabled: bool,
@@ -157,15 +155,12 @@ pub struct SupportedCommand {
 pub struct OsInfoAnswer {
     /// A short name, such as `debian`.
     pub id: String,
-    /// A name.
     pub name: String,
     /// A name for people.
     pub pretty_name: String,
-    /// Its version.
     pub version: String,
     /// Its version, for programs.
     pub version_id: String,
-    /// The kernel's release.
     pub kernel_release: String,
     /// The kernel's build.
     pub kernel_version: String,
@@ -177,7 +172,6 @@ pub struct OsInfoAnswer {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct HostNameAnswer {
-    /// Its name.
     pub host_name: String,
 }
 
@@ -210,9 +204,7 @@ pub struct User {
 pub struct FileSystem {
     /// The device.
     pub name: String,
-    /// Where.
     pub mountpoint: String,
-    /// Of which type.
     #[serde(rename = "type")]
     pub kind: String,
     /// Bytes in use.
@@ -229,10 +221,8 @@ pub struct FileSystem {
 pub struct Interface {
     /// Its name in the guest.
     pub name: String,
-    /// Its hardware address.
     #[serde(default)]
     pub hardware_address: String,
-    /// Its addresses.
     #[serde(default)]
     pub ip_addresses: Vec<IpAddress>,
 }
@@ -241,7 +231,6 @@ pub struct Interface {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct IpAddress {
-    /// The address.
     pub ip_address: String,
     /// `ipv4` or `ipv6`.
     pub ip_address_type: String,

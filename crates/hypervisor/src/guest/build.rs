@@ -1,7 +1,8 @@
 //! From a VirtualMachineInstance to the guest that it asks for.
 //!
-//! One small function per concern, each pure. Each takes its part of the spec apart field by field, without `..`: a field that
-//! nobody handles does not compile. What cannot be honoured is refused by its path, all at once.
+//! One small function per concern, each pure. What nobody acts on is refused by the table of supported fields, which admission has as
+//! well (`virt_rules::support`); what is refused here is what the table cannot see: devices that are in each other's way, and names
+//! of files. All of it is told at once, by its path.
 
 mod board;
 mod boot;
@@ -9,13 +10,11 @@ mod clock;
 mod console;
 mod cpu;
 mod disks;
-mod features;
 mod identity;
 mod memory;
 mod networks;
 mod plugging;
 mod small;
-mod support;
 
 use api::vmi::VirtualMachineInstance;
 
@@ -60,16 +59,14 @@ pub fn build(
     accelerator: Accelerator,
     before: Before<'_>,
 ) -> Result<Guest, Vec<Refusal>> {
-    let mut refusals = Refusals::default();
-    support::instance(&mut refusals, &vmi.spec);
+    let mut refusals = Refusals::of(vmi);
     let domain = &vmi.spec.domain;
     let identity = identity::identity(&mut refusals, vmi);
-    let board = board::board(&mut refusals, domain);
-    let cpu = cpu::cpu(&mut refusals, domain, accelerator);
+    let board = board::board(&mut refusals, domain, before.guest());
+    let cpu = cpu::cpu(domain, accelerator);
     let memory = memory::memory(&mut refusals, domain);
     let boot = boot::boot(&mut refusals, domain);
-    let clock = clock::clock(&mut refusals, domain.clock.as_ref());
-    features::check(&mut refusals, domain.features.as_ref());
+    let clock = clock::clock(domain.clock.as_ref());
     let mut plugging = Plugging::new(&board, before);
     // In this order, so that a first start finds each device where it always was.
     console::plug(&mut refusals, &mut plugging, domain, boot.firmware);
@@ -80,7 +77,7 @@ pub fn build(
         plugging.spare_ports();
     }
     let (devices, minted) = plugging.finish();
-    let guest = cpu.zip(memory).map(|(cpu, memory)| {
+    let guest = memory.map(|memory| {
         let version = VERSION;
         Guest { version, identity, board, cpu, memory, boot, clock, devices, minted }
     });

@@ -12,7 +12,6 @@ pub struct Device {
     pub of: Option<String>,
     /// Where it is plugged in.
     pub place: Place,
-    /// What it is.
     pub kind: Kind,
 }
 
@@ -39,7 +38,6 @@ pub enum Kind {
     },
     /// A screen.
     Video(Video),
-    /// A disk.
     Disk(Disk),
     /// A network interface.
     Interface(Interface),
@@ -49,7 +47,6 @@ pub enum Kind {
     Balloon,
     /// A keyboard or tablet; on USB or virtio by its place.
     Input(Input),
-    /// A watchdog.
     Watchdog(WatchdogAction),
     /// Where a kernel tells that it panicked.
     Panic(Panic),
@@ -167,7 +164,6 @@ pub enum Io {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Media {
-    /// A disk.
     Disk,
     /// A CD-ROM.
     Cdrom,

@@ -1,4 +1,4 @@
-//! Ids of devices: short, minted once, never a user's text.
+//! Device ids: short, assigned once, and never a user's text.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub struct DeviceId(String);
 
 /// A text that is not an id.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is not a device id: a letter, then letters and digits, {most} bytes at the most", most = DeviceId::LONGEST)]
+#[error("{0:?} is not a valid device id; use a letter followed by letters and digits, at most {most} bytes", most = DeviceId::LONGEST)]
 pub struct NotAnId(String);
 
 impl DeviceId {

@@ -21,40 +21,32 @@ pub(crate) const ROOT_PORTS_SLOT: u8 = 0x1e;
 pub enum Place {
     /// On the board's root bus.
     Pci {
-        /// The slot.
         slot: u8,
         /// The function in it.
         function: u8,
     },
     /// In a port of the board.
-    Port {
-        /// Which.
-        port: DeviceId,
-    },
+    Port { port: DeviceId },
     /// On a SATA controller.
     Sata {
-        /// Which.
         controller: DeviceId,
         /// The port of it.
         port: u8,
     },
     /// On a SCSI controller.
     Scsi {
-        /// Which.
         controller: DeviceId,
         /// The logical unit.
         lun: u16,
     },
     /// On a USB controller.
     Usb {
-        /// Which.
         controller: DeviceId,
         /// The port of it.
         port: u8,
     },
     /// A channel of a controller.
     Channel {
-        /// Which.
         controller: DeviceId,
         /// The number of it.
         number: u8,

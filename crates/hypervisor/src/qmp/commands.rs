@@ -1,4 +1,4 @@
-//! The commands that are used, with just the fields that are read.
+//! The QMP commands that are used, with only the fields that are read.
 
 use std::path::PathBuf;
 
@@ -62,13 +62,75 @@ impl Command for QueryStatus {
 pub struct QomGet {
     /// Where, as in `/machine`.
     pub path: &'static str,
-    /// Which.
     pub property: &'static str,
 }
 
 impl Command for QomGet {
     const NAME: &'static str = "qom-get";
     type Answer = serde_json::Value;
+}
+
+/// Lists what something in QEMU consists of.
+#[derive(Clone, Debug, Serialize)]
+pub struct QomList {
+    /// Where, as in `/machine/peripheral`.
+    pub path: &'static str,
+}
+
+/// A property, or a child.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Property {
+    /// Its name; devices are children by their ids.
+    pub name: String,
+}
+
+impl Command for QomList {
+    const NAME: &'static str = "qom-list";
+    type Answer = Vec<Property>;
+}
+
+/// Turns parts of migration on or off.
+#[derive(Clone, Debug, Serialize)]
+pub struct SetMigrationCapabilities {
+    pub capabilities: Vec<MigrationCapability>,
+}
+
+/// A part of migration.
+#[derive(Clone, Debug, Serialize)]
+pub struct MigrationCapability {
+    /// QEMU's name for it, such as `events`.
+    pub capability: &'static str,
+    /// On or off.
+    pub state: bool,
+}
+
+impl Command for SetMigrationCapabilities {
+    const NAME: &'static str = "migrate-set-capabilities";
+    type Answer = Empty;
+}
+
+/// Tells a QEMU that waits for a guest's state where it comes from.
+#[derive(Clone, Debug, Serialize)]
+pub struct MigrateIncoming {
+    /// As in `unix:PATH`.
+    pub uri: String,
+}
+
+impl Command for MigrateIncoming {
+    const NAME: &'static str = "migrate-incoming";
+    type Answer = Empty;
+}
+
+/// Sends the guest's state away, while it runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Migrate {
+    /// As in `unix:PATH`.
+    pub uri: String,
+}
+
+impl Command for Migrate {
+    const NAME: &'static str = "migrate";
+    type Answer = Empty;
 }
 
 /// Asks which QEMU this is.
@@ -104,7 +166,6 @@ impl Command for QueryVersion {
 /// Writes the screen to a file.
 #[derive(Clone, Debug, Serialize)]
 pub struct ScreenDump {
-    /// Where to.
     pub filename: PathBuf,
     /// `png` or `ppm`; PNG needs QEMU 7.1.
     pub format: &'static str,
@@ -126,7 +187,6 @@ pub struct BlockStats {
     /// The node behind it, as in `disk0-top`.
     #[serde(default)]
     pub node_name: Option<String>,
-    /// The numbers.
     pub stats: BlockNumbers,
 }
 

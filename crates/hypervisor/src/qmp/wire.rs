@@ -1,4 +1,4 @@
-//! Messages as they stand on the wire.
+//! QMP messages as they are sent.
 
 use std::fmt;
 
@@ -70,7 +70,6 @@ pub struct Timestamp {
 pub struct Failure {
     /// The kind of error; nearly always `GenericError`.
     pub class: String,
-    /// What is wrong.
     pub desc: String,
 }
 

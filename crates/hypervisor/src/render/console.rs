@@ -20,7 +20,7 @@ pub const SERIAL_LOG: &str = "virt-serial0-log";
 /// The screen; QEMU listens.
 pub const VNC_SOCKET: &str = "virt-vnc";
 
-/// A file in the guest's own folder.
+/// A file in the guest's own directory.
 pub(super) fn path(wiring: &Wiring, name: &str) -> String {
     wiring.runtime.join(name).to_string_lossy().into_owned()
 }

@@ -33,12 +33,12 @@ pub(super) fn disk(
 ) -> Option<()> {
     let name = device.of.as_deref().unwrap_or_default();
     let Some(source) = source else {
-        refusals.refuse(PATH, format!("there is no volume {name:?}"));
+        refusals.refuse(PATH, format!("volume {name:?} does not exist"));
         return None;
     };
     let is_sata = matches!(device.place, Place::Sata { .. });
     if is_sata && disk.media == Media::Disk && source.read_only {
-        let problem = format!("{name:?}: a disk on sata cannot be read-only; use virtio or scsi, or make it a cdrom");
+        let problem = format!("{name:?}: a sata disk cannot be read-only; use virtio or scsi, or make it a cdrom");
         refusals.refuse(PATH, problem);
         return None;
     }
@@ -50,7 +50,7 @@ pub(super) fn disk(
     let native = match disk.io {
         Io::Auto => direct && source.top.kind == SourceKind::Block,
         Io::Native if !direct => {
-            let problem = format!("{name:?}: io native needs cache none and a file system that takes O_DIRECT");
+            let problem = format!("{name:?}: io native needs cache none and a file system that supports O_DIRECT");
             refusals.refuse(PATH, problem);
             return None;
         }

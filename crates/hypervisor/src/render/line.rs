@@ -46,13 +46,17 @@ pub(super) fn line(refusals: &mut Refusals, guest: &Guest, wiring: &Wiring) -> C
     let Guest { version: _, identity, board, cpu, memory, boot, clock, devices, minted: _ } = guest;
     let mut line = CommandLine::default();
     base(&mut line);
+    if wiring.incoming {
+        // From where is told later, when both sides are ready.
+        line.option("-incoming", "defer");
+    }
     add_identity(&mut line, identity);
     add_board(&mut line, board, boot, wiring.accelerator);
     add_cpu(&mut line, cpu);
     add_memory(&mut line, memory);
     add_boot(refusals, &mut line, boot, wiring);
     add_clock(&mut line, clock);
-    // Every path below the guest's own folder was read as text by this.
+    // Every path below the guest's own directory was read as text by this.
     let _ = refusals.path("the runtime directory", &wiring.runtime);
     line.keyval(
         "-chardev",
@@ -139,7 +143,7 @@ fn add_boot(refusals: &mut Refusals, line: &mut CommandLine, boot: &Boot, wiring
     match (firmware, &wiring.efi) {
         (Firmware::Bios, _) => {}
         (Firmware::Efi, None) => {
-            refusals.refuse(EFI_PATH, "there is no EFI firmware on this machine; install the package ovmf");
+            refusals.refuse(EFI_PATH, "this machine has no EFI firmware; install the package ovmf");
         }
         (Firmware::Efi, Some(Efi { code, variables })) => {
             for (node, path, read_only) in [("efi-code", code, true), ("efi-variables", variables, false)] {
@@ -159,7 +163,7 @@ fn add_boot(refusals: &mut Refusals, line: &mut CommandLine, boot: &Boot, wiring
 
 fn add_kernel(refusals: &mut Refusals, line: &mut CommandLine, kernel: &Kernel, files: Option<&wiring::Kernel>) {
     let Some(wiring::Kernel { kernel: file, initrd }) = files else {
-        refusals.refuse(format!("{KERNEL_PATH}.container"), "its files are not here");
+        refusals.refuse(format!("{KERNEL_PATH}.container"), "its files are missing");
         return;
     };
     for (option, path) in [("-kernel", file), ("-initrd", initrd)] {

@@ -19,7 +19,7 @@ pub(super) fn interface(
     attachment: Option<&Attachment>,
 ) -> Option<()> {
     let Some(attachment) = attachment else {
-        refusals.refuse(PATH, format!("there is no network {name:?} to attach it to"));
+        refusals.refuse(PATH, format!("network {name:?} does not exist"));
         return None;
     };
     parts.push(backend(refusals, id, interface.is_virtio, attachment)?);

@@ -1,4 +1,4 @@
-//! What devices are put together from, as arguments and as commands.
+//! The objects and devices that arguments and commands are made of.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -23,9 +23,7 @@ pub enum Part {
 /// A command to a QEMU that runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Its name.
     pub name: &'static str,
-    /// Its arguments.
     pub arguments: Value,
 }
 

@@ -1,4 +1,4 @@
-//! Where a device is plugged in, in QEMU's words.
+//! The place of a device, in QEMU's properties.
 
 use serde_json::{Map, Value};
 

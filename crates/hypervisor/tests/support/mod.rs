@@ -18,6 +18,7 @@ pub(crate) fn wiring(vmi: &VirtualMachineInstance) -> Wiring {
         volumes: vmi.spec.volumes.iter().flatten().map(|volume| (volume.name.clone(), source(volume))).collect(),
         interfaces: interfaces(vmi),
         kernel: kernel.map(|_| Kernel { kernel: Some("/boot/kernel".into()), initrd: Some("/boot/initrd".into()) }),
+        incoming: false,
         efi: efi.map(|_| Efi { code: "/usr/share/efi/code.fd".into(), variables: "/run/guest/variables.fd".into() }),
     }
 }

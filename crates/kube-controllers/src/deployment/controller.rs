@@ -1,122 +1,69 @@
 //! Observes, decides and acts: the part of the deployment controller that speaks to the server.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
-use manager::context::{Context, Now};
+use manager::claim::Target;
+use manager::context::{Context, Now, Started};
 use manager::errors::chain;
 use manager::events::{Kind, Recorder};
+use manager::kit::{Kit, Orphans, Reconciler, Remembered};
 use manager::queue::Queue;
-use manager::worker::{Next, found, work};
+use manager::worker::Next;
 use manager::writing::{is_namespace_terminating, log_changed, log_created, log_deleted};
 
 use super::{Observed, Plan, Resize, decide, progress, status};
 use crate::indexes::{self, controller_of};
-use crate::replicaset::{OwnerPatch, Target};
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "deployment-controller";
 
-/// The controller. Clones share it.
-#[derive(Clone)]
-pub struct DeploymentController {
+/// The controller.
+#[must_use]
+pub fn start(context: &Context, workers: usize) -> Started {
+    let kit = Kit::new(NAME, context);
+    let controller = Deployments {
+        client: context.client.clone(),
+        deployments: context.caches.of(&[]),
+        sets: context.caches.of(&[]),
+        pods: context.caches.of(&indexes::PODS),
+        queue: kit.queue(),
+        taken_names: kit.remembers("names of others' replica sets"),
+        recorder: context.recorder.clone(),
+        now: context.now.clone(),
+    };
+    let (deployments, sets, pods) = (controller.deployments.clone(), controller.sets.clone(), controller.pods.clone());
+    let of_pods = sets.clone();
+    kit.reconciles(&deployments)
+        .owns(&sets, &deployments, Orphans::Offered(|_, _| true))
+        // A pod's set tells which deployment it is about.
+        .watch(&pods, move |change| {
+            let of_pod = |pod: &Pod| owner(pod, "ReplicaSet").and_then(|key| of_pods.get(&key));
+            let sets = [&change.old, &change.new].map(|pod| of_pod(pod.as_deref()?));
+            sets.map(|set| owner(&*set?, "Deployment")).into_iter().flatten()
+        })
+        .run(workers, controller)
+}
+
+struct Deployments {
     client: Client,
     deployments: Cache<Deployment>,
     sets: Cache<ReplicaSet>,
     pods: Cache<Pod>,
     queue: Queue<Key>,
     /// Names of replica sets that were taken when one was to be made.
-    taken_names: Arc<Mutex<BTreeMap<Key, BTreeSet<String>>>>,
+    taken_names: Remembered<BTreeSet<String>>,
     recorder: Recorder,
     now: Now,
 }
 
-impl DeploymentController {
-    /// A controller; it reads from the context's caches.
-    #[must_use]
-    pub fn new(context: &Context) -> Self {
-        Self {
-            client: context.client.clone(),
-            deployments: context.caches.of(&[]),
-            sets: context.caches.of(&[]),
-            pods: context.caches.of(&indexes::PODS),
-            queue: context.queue(NAME),
-            recorder: context.recorder.clone(),
-            taken_names: Arc::default(),
-            now: context.now.clone(),
-        }
-    }
-
-    fn taken_names(&self) -> MutexGuard<'_, BTreeMap<Key, BTreeSet<String>>> {
-        self.taken_names.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs until the queue is closed.
-    pub async fn run(&self, workers: usize) {
-        self.deployments.synced().await;
-        self.sets.synced().await;
-        self.pods.synced().await;
-        let work = work(NAME, &self.queue, workers, |key: Key| {
-            let controller = self.clone();
-            async move { controller.reconcile(&key).await }
-        });
-        tokio::select! {
-            biased;
-            () = work => {}
-            () = self.feed_deployments() => {}
-            () = self.feed_sets() => {}
-            () = self.feed_pods() => {}
-        }
-    }
-
-    async fn feed_deployments(&self) {
-        let mut changes = self.deployments.subscribe();
-        loop {
-            let change = changes.next().await;
-            if change.new.is_none() {
-                self.taken_names().remove(&change.key);
-            }
-            self.queue.add(change.key);
-        }
-    }
-
-    async fn feed_sets(&self) {
-        let mut changes = self.sets.subscribe();
-        loop {
-            let change = changes.next().await;
-            let owners = [&change.old, &change.new].map(|set| set.as_ref().and_then(|set| owner(&**set, "Deployment")));
-            let orphan = change.new.is_some() && owners[1].is_none();
-            owners.into_iter().flatten().for_each(|owner| self.queue.add(owner));
-            if orphan {
-                let all = self.deployments.all();
-                let near = all.iter().filter(|one| one.namespace().unwrap_or_default() == change.key.namespace);
-                near.for_each(|one| self.queue.add(Key::of(&**one)));
-            }
-        }
-    }
-
-    /// A pod's set tells which deployment it is about.
-    async fn feed_pods(&self) {
-        let mut changes = self.pods.subscribe();
-        loop {
-            let change = changes.next().await;
-            for pod in [&change.old, &change.new].into_iter().flatten() {
-                let set = owner(&**pod, "ReplicaSet").and_then(|key| self.sets.get(&key));
-                if let Some(deployment) = set.and_then(|set| owner(&*set, "Deployment")) {
-                    self.queue.add(deployment);
-                }
-            }
-        }
-    }
-
+impl Reconciler for Deployments {
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(deployment) = self.deployments.get(key) else { return Ok(Next::Wait) };
-        found(&*deployment);
         let sets: Vec<_> =
             self.sets.all().into_iter().filter(|set| set.namespace().unwrap_or_default() == key.namespace).collect();
         let pods: Vec<_> =
@@ -125,28 +72,30 @@ impl DeploymentController {
             deployment: &deployment,
             replica_sets: sets.iter().map(|set| &**set).collect(),
             pods: pods.iter().map(|pod| &**pod).collect(),
-            taken_names: self.taken_names().get(key).cloned().unwrap_or_default(),
+            taken_names: self.taken_names.get(key).unwrap_or_default(),
         };
         let plan = match decide(&observed, (self.now)()) {
             Ok(plan) => plan,
             // Only an edit of the object helps.
             Err(error) => {
-                tracing::warn!(%error, "a deployment cannot be acted on");
+                tracing::warn!(%error, "cannot process a deployment");
                 return Ok(Next::Wait);
             }
         };
         self.act(key, &deployment, &plan).await?;
         Ok(plan.recheck_after.map_or(Next::Wait, Next::After))
     }
+}
 
+impl Deployments {
     async fn act(&self, key: &Key, deployment: &Deployment, plan: &Plan) -> Result<(), kube::Error> {
         let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
-        for OwnerPatch { target, patch } in plan.adopt.iter().chain(&plan.release) {
-            sets.patch(&target.name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
-            log_changed::<ReplicaSet>(&target.name);
+        for patch in plan.adopt.iter().chain(&plan.release) {
+            patch.send(&sets).await?;
         }
         if let Some(set) = &plan.create
             && self.is_wanted(key, deployment).await?
+            && self.knows_all(deployment, &sets).await?
         {
             self.create(key, deployment, &sets, set).await?;
         }
@@ -177,6 +126,20 @@ impl DeploymentController {
         Ok(current.is_some_and(|now| now.uid == deployment.metadata.uid && now.deletion_timestamp.is_none()))
     }
 
+    /// Whether the cache shows every set that the server has of a deployment. One that it does not show yet, because it was made
+    /// a moment ago or its answer was lost, has pods that the size of the next one must leave room for. When the cache has it, the
+    /// deployment is looked at again.
+    async fn knows_all(&self, deployment: &Deployment, sets: &Api<ReplicaSet>) -> Result<bool, kube::Error> {
+        let selector = deployment.spec.as_ref().map(|spec| spec.selector.clone()).unwrap_or_default();
+        // A selector that cannot be used was refused before anything was planned.
+        let Ok(selector) = kube::core::Selector::try_from(selector) else { return Ok(true) };
+        let found = sets.list_metadata(&ListParams::default().labels_from(&selector)).await?;
+        let uid = deployment.uid().unwrap_or_default();
+        let is_known = |key: &Key, uid: &Option<String>| self.sets.get(key).is_some_and(|set| set.uid() == *uid);
+        let mut own = found.items.iter().filter(|set| controller_of(*set).contains(&uid));
+        Ok(own.all(|set| is_known(&Key::of(set), &set.uid())))
+    }
+
     async fn create(
         &self,
         key: &Key,
@@ -200,7 +163,9 @@ impl DeploymentController {
                 let found = sets.get_opt(&name).await?;
                 let ours = found.is_some_and(|found| controller_of(&found) == controller_of(set));
                 if !ours {
-                    self.taken_names().entry(key.clone()).or_default().insert(name);
+                    self.taken_names.change(key, |names| {
+                        names.insert(name);
+                    });
                     self.queue.add(key.clone());
                 }
                 Ok(())

@@ -2,8 +2,9 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
 
+use manager::claim::Target;
+
 use super::sets::{DESIRED_REPLICAS, MAX_REPLICAS, Member, Sets, age};
-use crate::replicaset::Target;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DeploymentCondition;
 
 use super::sets::Member;
-use crate::replicaset::pods::seconds;
+use crate::pods::seconds;
 use manager::writing::whole_second;
 
 const AVAILABLE: &str = "Available";

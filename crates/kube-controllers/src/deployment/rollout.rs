@@ -1,6 +1,6 @@
 //! From the old templates to the new one, step by step.
 
-use k8s_openapi::api::apps::v1::{DeploymentSpec, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -8,7 +8,9 @@ use super::limits::Limits;
 use super::sets::{Member, Sets};
 use super::template::HASH_LABEL;
 use super::{Observed, history};
-use crate::replicaset::{claim, names, pods};
+use manager::{claim, names};
+
+use crate::pods;
 
 /// The longest name an object may have.
 const NAME_LENGTH: usize = 253;
@@ -116,7 +118,7 @@ fn plan_set<'a>(seen: &Observed<'_>, spec: &DeploymentSpec, sets: &Sets<'a>) -> 
             name: Some(name),
             namespace: owner.namespace.clone(),
             labels: Some(labels),
-            owner_references: Some(vec![claim::reference(owner, claim::DEPLOYMENT)]),
+            owner_references: Some(vec![claim::reference::<Deployment>(owner)]),
             ..ObjectMeta::default()
         },
         spec: Some(ReplicaSetSpec {

@@ -17,13 +17,15 @@ pub(super) fn all(seen: &Observed<'_>, sets: &mut Sets<'_>, limits: &Limits, res
         0 => {
             let latest = sets.new.as_ref().or(sets.old.last());
             let may_start = limits.rolling || !rollout::others_may_run(seen, sets, latest);
+            let size = latest.map_or(0, |latest| allowed(sets, latest, limits));
             if let Some(latest) = sets.new.as_mut().or(sets.old.last_mut()).filter(|_| may_start) {
-                latest.resize(limits.desired, limits);
+                latest.resize(size, limits);
             }
         }
         1 => {
+            let size = sets.all().find(|set| set.size > 0).map_or(0, |only| allowed(sets, only, limits));
             if let Some(only) = sets.all_mut().find(|set| set.size > 0) {
-                only.resize(limits.desired, limits);
+                only.resize(size, limits);
                 only.note_size(limits);
             }
         }
@@ -36,6 +38,15 @@ pub(super) fn all(seen: &Observed<'_>, sets: &mut Sets<'_>, limits: &Limits, res
         _ if limits.rolling && resized => in_proportion(seen.deployment, sets, limits),
         _ => {}
     }
+}
+
+/// The size that one set may have now. Pods that the others were told to give up count until they are gone: what is missing
+/// then comes with the rollout.
+fn allowed(sets: &Sets<'_>, chosen: &Member<'_>, limits: &Limits) -> i32 {
+    let others = sets.all().filter(|set| set.set.metadata.uid != chosen.set.metadata.uid);
+    let pods = others.map(Member::at_most).try_fold(0_i32, |sum, pods| Some(sum.saturating_add(pods?)));
+    let room = pods.map_or(0, |pods| limits.most().saturating_sub(pods));
+    limits.desired.min(room.max(chosen.size))
 }
 
 /// It holds all pods that are wanted, and they are available: the old ones are of no use any more.

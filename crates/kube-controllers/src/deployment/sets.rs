@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use super::limits::Limits;
 use super::template::Canonical;
 use super::{Resize, SetUpdate};
-use crate::replicaset::{Target, claim, pods};
+use manager::claim::{self, Target};
+
+use crate::pods;
 
 pub(super) const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 pub(super) const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";

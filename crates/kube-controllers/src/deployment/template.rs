@@ -5,7 +5,7 @@ use std::fmt::Write;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 
-use crate::replicaset::names;
+use manager::names;
 
 /// The label that tells the pods of one template from those of another.
 pub(super) const HASH_LABEL: &str = "pod-template-hash";

@@ -9,9 +9,9 @@ use manager::events::Kind::Warning;
 use manager::worker::Next;
 
 use super::decide::{Answer, Plan, Wishes, decide};
-use super::discovery::Served;
 use super::graph::{FOREGROUND, Identity, Item, Kind, ORPHAN, Owner, Uid, has_finalizer};
 use super::requests::{Outcome, Remote};
+use super::served::Served;
 use super::state::Lookup;
 use super::{Check, GarbageCollector, GarbageError};
 

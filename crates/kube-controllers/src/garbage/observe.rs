@@ -8,10 +8,11 @@ use manager::errors::{chain, is_late};
 use manager::watching::Patience;
 use tokio::time::sleep;
 
-use super::discovery::Served;
 use super::graph::{Effect, Identity, Kind};
+use super::served::{DiscoveryError, Served};
 use super::watches::{Meta, Seen, Watches};
 use super::{Check, GarbageCollector};
+use crate::discovery::Groups;
 
 /// After a definition has changed the server is asked at once, and some times more: servers tell of a new kind, or stop
 /// telling of one that is gone, a moment after its definition says so.
@@ -24,13 +25,13 @@ const DEFINITIONS: [(&str, &str); 2] =
 impl GarbageCollector {
     /// Asks what is served, at the start and whenever a definition has changed.
     pub(super) async fn discover(&self) {
-        let mut looks = LOOKS.iter();
+        let (mut looks, mut last) = (LOOKS.iter(), Groups::default());
         loop {
             match looks.next() {
                 Some(pause) => tokio::select! {
                     biased;
                     () = self.definitions.notified() => looks = LOOKS.iter(),
-                    () = sleep(*pause) => self.look().await,
+                    () = sleep(*pause) => self.look(&mut last).await,
                 },
                 None => {
                     self.definitions.notified().await;
@@ -40,25 +41,32 @@ impl GarbageCollector {
         }
     }
 
-    async fn look(&self) {
+    /// Asks until there is an answer.
+    async fn look(&self, last: &mut Groups) {
         let mut patience = Patience::new(self.chance.clone());
-        loop {
-            let old = self.discovered.borrow().clone().unwrap_or_default();
-            match Served::ask(&self.client, &old).await {
-                Ok(new) => {
-                    self.discovered.send_if_modified(|known| {
-                        let changed = known.as_deref() != Some(&new);
-                        if changed {
-                            *known = Some(Arc::new(new));
-                        }
-                        changed
-                    });
-                    return;
-                }
-                Err(error) => tracing::warn!(error = chain(&error), "it could not be found out which kinds there are"),
-            }
+        while let Err(error) = self.look_once(last).await {
+            tracing::warn!(error = chain(&error), "cannot discover the kinds of the server");
             sleep(patience.next().unwrap_or_default()).await;
         }
+    }
+
+    /// Asks once. An answer that is still the last one is not read again.
+    async fn look_once(&self, last: &mut Groups) -> Result<(), DiscoveryError> {
+        let groups = self.discovery.groups().await?;
+        if groups.is(last) {
+            return Ok(());
+        }
+        let old = self.discovered.borrow().clone().unwrap_or_default();
+        let new = Served::read(&groups, &old)?;
+        *last = groups;
+        self.discovered.send_if_modified(|known| {
+            let changed = known.as_deref() != Some(&new);
+            if changed {
+                *known = Some(Arc::new(new));
+            }
+            changed
+        });
+        Ok(())
     }
 
     /// Keeps the graph up to date.
@@ -94,7 +102,7 @@ impl GarbageCollector {
             Seen::Interrupted(error) => {
                 let (name, api_version) = (&kind.kind, &kind.api_version);
                 if is_late(&error) {
-                    tracing::debug!(kind = name, api_version, error = chain(&error), "a watch begins anew");
+                    tracing::debug!(kind = name, api_version, error = chain(&error), "restarted a watch");
                 } else {
                     tracing::warn!(kind = name, api_version, error = chain(&error), "a watch was interrupted");
                 }

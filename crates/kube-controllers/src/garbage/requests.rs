@@ -7,8 +7,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPoli
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use super::discovery::Resource;
 use super::graph::{Identity, Uid};
+use super::served::Resource;
 use super::watches::Meta;
 
 const NOT_FOUND: u16 = 404;

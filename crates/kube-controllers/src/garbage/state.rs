@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::absent::Absent;
-use super::discovery::{Resource, Served};
 use super::graph::{Effect, Graph, Identity};
+use super::served::{Resource, Served};
 
 /// All that is known.
 #[derive(Debug, Default)]

@@ -18,8 +18,8 @@ use manager::watching::Patience;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::discovery::Served;
 use super::graph::{Kind, Uid};
+use super::served::Served;
 
 /// As long as Kubernetes takes to notice that a resource is gone.
 const LINGER: Duration = Duration::from_secs(30);

@@ -22,7 +22,8 @@ use super::health::Health;
 use super::zones::{Member, Permission, Zones};
 use super::{Options, Plan, decide, ready};
 use crate::indexes;
-use crate::replicaset::pods::is_ready;
+use crate::pods::is_ready;
+use crate::reading::find;
 use crate::writing::{patch_pod_status, pod_condition};
 use manager::writing::whole_second;
 
@@ -262,7 +263,7 @@ impl NodeLifecycleController {
     async fn declare_silent(&self, work: &Work, node: &Node, conditions: &[NodeCondition]) -> Result<(), kube::Error> {
         let name = node.name_any();
         // If our watch is cut, it is us who hear nothing.
-        let lease = self.fresh_leases.get_opt(&name).await?;
+        let lease = find(&self.fresh_leases, &name).await?;
         if let Some(health) = self.memory().health.get_mut(&name)
             && health.is_news(lease.as_ref())
         {
@@ -274,7 +275,7 @@ impl NodeLifecycleController {
         let api: Api<Node> = Api::all(self.client.clone());
         unless_gone(api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await)?;
         self.memory().wrote(work, node.resource_version());
-        tracing::info!(node = name, "a node fell silent");
+        tracing::info!(node = name, "a node stopped responding");
         if was_ready {
             self.tell(node, "NodeNotReady", &format!("Node {name} status is now: NodeNotReady"));
         }

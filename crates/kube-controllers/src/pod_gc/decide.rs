@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use k8s_openapi::api::core::v1::{Node, Pod};
 
 use super::node_name;
-use crate::replicaset::pods::{is_finished, phase};
+use crate::pods::{is_finished, phase};
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 

@@ -6,7 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{FailedVerb, Failure, pods};
+use super::{FailedVerb, Failure};
+use crate::pods;
 
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
-use super::claim::Target;
-use super::pods;
+use crate::pods;
+use manager::claim::Target;
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 

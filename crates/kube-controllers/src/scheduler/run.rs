@@ -195,7 +195,7 @@ impl Scheduler {
         // Conditions are merged by their type.
         if let Err(error) = api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&patch)).await
         {
-            tracing::debug!(pod = pod.name_any(), error = chain(&error), "a condition was not written");
+            tracing::debug!(pod = pod.name_any(), error = chain(&error), "cannot write a condition");
         }
     }
 
@@ -215,9 +215,9 @@ impl Scheduler {
                 let name = pod.map(|pod| pod.name_any()).unwrap_or_default();
                 // Somebody was faster, or it went meanwhile: the cache tells.
                 if is_race(&error) {
-                    tracing::debug!(name, uid, node, error = chain(&error), "the pod was not bound");
+                    tracing::debug!(name, uid, node, error = chain(&error), "cannot bind the pod");
                 } else {
-                    tracing::warn!(name, uid, node, error = chain(&error), "the pod was not bound");
+                    tracing::warn!(name, uid, node, error = chain(&error), "cannot bind the pod");
                 }
                 let event = self.cluster.forget(&uid);
                 self.tell(event);

@@ -13,7 +13,7 @@ use kube::{Api, Client, ResourceExt};
 use kube_controllers::garbage::GarbageCollector;
 use manager::context::Context;
 use serde_json::{Value, json};
-use testkit::world;
+use testkit::world::{self, World};
 use tokio::time::sleep;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -99,10 +99,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A server and a collector that does not run yet.
     pub(crate) async fn idle() -> Self {
-        let context = world::start().await;
+        let world = World::start().await;
+        let context = world.kubernetes("generic-garbage-collector");
         // The tests' own requests do not go through the tap.
-        let (client, tapped) = (context.client.clone(), Arc::default());
-        let tap = Tap { client: client.clone(), tapped: Arc::clone(&tapped) };
+        let (client, tapped) = (world.client(), Arc::default());
+        let tap = Tap { client: context.client.clone(), tapped: Arc::clone(&tapped) };
         let context = Context { client: Client::new(tap, "default"), ..context };
         let collector = GarbageCollector::new(&context);
         Self { client, collector, tapped, context }

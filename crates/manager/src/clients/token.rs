@@ -62,7 +62,11 @@ impl Token {
                 *self.state() = State { header: Some(header), again: Some(again) };
             }
             Err(error) => {
-                tracing::warn!(account = self.account, error = chain(&error), "there is no new token for a controller");
+                tracing::warn!(
+                    account = self.account,
+                    error = chain(&error),
+                    "cannot get a new token for a controller"
+                );
                 self.state().again = Some(Instant::now() + PAUSE);
             }
         }
@@ -82,8 +86,11 @@ impl Token {
         };
         let life = answer.spec.and_then(|spec| spec.expiration_seconds).and_then(|seconds| u64::try_from(seconds).ok());
         let token = answer.status.and_then(|status| status.token).unwrap_or_default();
-        let mut header = HeaderValue::try_from(format!("Bearer {token}"))
-            .map_err(|_| kube::Error::SerdeError(serde::de::Error::custom("a token that cannot be in a request")))?;
+        let mut header = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
+            kube::Error::SerdeError(serde::de::Error::custom(
+                "the token has characters that are not allowed in a request",
+            ))
+        })?;
         header.set_sensitive(true);
         Ok((header, life.map_or(LIFE, Duration::from_secs)))
     }

@@ -1,7 +1,7 @@
 //! The queue without tasks and clocks: a state machine that is told the time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -29,6 +29,19 @@ impl Backoff {
     }
 }
 
+/// The keys of a queue at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueState<K> {
+    /// Those that wait to be handed out, the next one first.
+    pub waiting: Vec<K>,
+    /// Those that are being worked on, and since when.
+    pub working: Vec<(K, Instant)>,
+    /// Those that come later, and when.
+    pub delayed: Vec<(K, Instant)>,
+    /// Those that failed, and how often in a row.
+    pub failures: Vec<(K, u32)>,
+}
+
 /// Where a key stands among those that are ready.
 type Place = (Reverse<i32>, u64);
 
@@ -38,7 +51,8 @@ pub(super) struct Core<K> {
     dirty: BTreeMap<K, (Place, Instant)>,
     /// Those of them that nobody works on, in order.
     ready: BTreeMap<Place, K>,
-    working: BTreeSet<K>,
+    /// With since when.
+    working: BTreeMap<K, Instant>,
     delayed: BTreeMap<K, Instant>,
     failures: BTreeMap<K, u32>,
     arrivals: u64,
@@ -51,7 +65,7 @@ impl<K: Ord + Clone> Core<K> {
             backoff,
             dirty: BTreeMap::new(),
             ready: BTreeMap::new(),
-            working: BTreeSet::new(),
+            working: BTreeMap::new(),
             delayed: BTreeMap::new(),
             failures: BTreeMap::new(),
             arrivals: 0,
@@ -77,7 +91,7 @@ impl<K: Ord + Clone> Core<K> {
         self.arrivals += 1;
         let place = (Reverse(priority), self.arrivals);
         self.dirty.insert(key.clone(), (place, now));
-        if !self.working.contains(&key) {
+        if !self.working.contains_key(&key) {
             self.ready.insert(place, key);
         }
         true
@@ -99,7 +113,7 @@ impl<K: Ord + Clone> Core<K> {
         }
         let (_, key) = self.ready.pop_first()?;
         let since = self.dirty.remove(&key).map_or(now, |(_, since)| since);
-        self.working.insert(key.clone());
+        self.working.insert(key.clone(), now);
         Some((key, now.saturating_duration_since(since)))
     }
 
@@ -128,6 +142,16 @@ impl<K: Ord + Clone> Core<K> {
     /// When the next delayed key is due.
     pub(super) fn next_wake(&self) -> Option<Instant> {
         self.delayed.values().min().copied()
+    }
+
+    pub(super) fn state(&self) -> QueueState<K> {
+        let pairs = |times: &BTreeMap<K, Instant>| times.iter().map(|(key, at)| (key.clone(), *at)).collect();
+        QueueState {
+            waiting: self.ready.values().cloned().collect(),
+            working: pairs(&self.working),
+            delayed: pairs(&self.delayed),
+            failures: self.failures.iter().map(|(key, failures)| (key.clone(), *failures)).collect(),
+        }
     }
 
     pub(super) fn ready(&self) -> usize {

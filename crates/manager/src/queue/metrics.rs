@@ -49,9 +49,9 @@ impl Collector for Running {
             }
             Ok(())
         };
-        let unfinished = "How long all keys that are being worked on have been so, together";
+        let unfinished = "Total time in seconds that the keys in progress have been processed so far";
         show("workqueue_unfinished_work_seconds", unfinished, |ages| ages.iter().sum())?;
-        let longest = "How long the longest of them has been so";
+        let longest = "Longest time in seconds that a key in progress has been processed so far";
         show("workqueue_longest_running_processor_seconds", longest, |ages| ages.iter().copied().fold(0.0, f64::max))
     }
 }
@@ -79,11 +79,19 @@ impl Default for QueueMetrics {
 impl QueueMetrics {
     /// Shows them in a registry.
     pub fn register(&self, registry: &mut Registry) {
-        registry.register("workqueue_depth", "Keys that wait", self.depth.clone());
-        registry.register("workqueue_adds", "Keys that were added", self.adds.clone());
-        registry.register("workqueue_retries", "Keys that were added again after a failure", self.retries.clone());
-        registry.register("workqueue_queue_duration_seconds", "How long keys waited", self.waited.clone());
-        registry.register("workqueue_work_duration_seconds", "How long keys were worked on", self.worked.clone());
+        registry.register("workqueue_depth", "Number of waiting keys", self.depth.clone());
+        registry.register("workqueue_adds", "Number of keys that were added", self.adds.clone());
+        registry.register(
+            "workqueue_retries",
+            "Number of keys that were added again after a failure",
+            self.retries.clone(),
+        );
+        registry.register("workqueue_queue_duration_seconds", "Time in seconds that keys waited", self.waited.clone());
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "Time in seconds that it took to process keys",
+            self.worked.clone(),
+        );
         registry.register_collector(Box::new(self.running.clone()));
     }
 

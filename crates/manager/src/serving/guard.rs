@@ -18,7 +18,7 @@ const MASTERS: &str = "system:masters";
 
 /// A path with a `*` that is not at its end.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("only a * at the end is possible in {path:?}")]
+#[error("{path:?} may only have a * at the end")]
 pub struct PathError {
     /// The path.
     pub path: String,
@@ -111,7 +111,7 @@ pub(super) fn subject(certificate: &CertificateDer<'_>) -> Option<Arc<UserInfo>>
 }
 
 fn failed(error: &ReviewError) -> Answer {
-    tracing::warn!(error = chain(error), "a request could not be reviewed");
+    tracing::warn!(error = chain(error), "cannot review a request");
     unreviewed()
 }
 

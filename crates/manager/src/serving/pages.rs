@@ -51,8 +51,8 @@ impl Pages {
             registry.register(metric, help, family.clone());
             family.get_or_create_owned(&Name { name: name.to_owned() })
         };
-        let ready = gauge("controller_manager_ready", "1 if everything that was to start has started");
-        let leading = gauge("leader_election_master_status", "1 if this process leads");
+        let ready = gauge("controller_manager_ready", "1 if everything has started");
+        let leading = gauge("leader_election_master_status", "1 if this process is the leader");
         let ping: HealthCheck = Arc::new(|| Ok(()));
         Self {
             inner: Arc::new(Inner {
@@ -97,8 +97,8 @@ impl Pages {
     /// Shows whether it is ready and leads under other names as well, which dashboards know.
     pub fn also_known_as(&self, ready: &str, leading: &str) {
         self.registry(|registry| {
-            registry.register(ready, "1 if everything that was to start has started", self.inner.ready.clone());
-            registry.register(leading, "1 if this process leads", self.inner.leading.clone());
+            registry.register(ready, "1 if everything has started", self.inner.ready.clone());
+            registry.register(leading, "1 if this process is the leader", self.inner.leading.clone());
         });
     }
 

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use network::phase1;
+use network::guest_network;
 
 fn main() -> ExitCode {
     let last = std::env::var("NETWORK_TEST_LAST_STEP").ok().and_then(|last| last.parse().ok());
-    match last.map_or_else(phase1::child, phase1::child_that_ends_after) {
+    match last.map_or_else(guest_network::child, guest_network::child_that_ends_after) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -1,4 +1,4 @@
-//! Which addresses a pod gets: pure.
+//! Chooses the addresses of a pod; a pure function.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -73,7 +73,7 @@ impl Pool {
 
 /// What is known of addresses besides who has them now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Memory {
+pub(crate) struct AddressHistory {
     /// Identities and their addresses, the one that was seen last at the end.
     remembered: Vec<(String, Vec<IpAddr>)>,
     /// The addresses that were given last: the next ones come after them, so that one is not soon used again.
@@ -88,7 +88,7 @@ pub struct Exhausted {
     prefix: u8,
 }
 
-impl Memory {
+impl AddressHistory {
     /// Whether nobody comes back to an address.
     pub(crate) fn is_empty(&self) -> bool {
         self.remembered.is_empty()
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_first_address_is_the_gateways_and_the_next_ones_are_pods() {
-        let mut memory = Memory::default();
+        let mut memory = AddressHistory::default();
         let pools = pools();
         assert_eq!(pools.iter().map(|pool| pool.gateway().to_string()).collect::<Vec<_>>(), ["10.7.0.1", "fd07::1"]);
         let none = BTreeSet::new();
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut memory = Memory::default();
+        let mut memory = AddressHistory::default();
         let pools = [Pool::four((Ipv4Addr::new(10, 0, 0, 0), 8)).unwrap()];
         for identity in 0..MAX_REMEMBERED + 10 {
             memory.choose(&pools, &BTreeSet::new(), Some(&identity.to_string())).unwrap();
@@ -194,7 +194,7 @@ mod tests {
             steps in proptest::collection::vec((any::<bool>(), 0u8..30, any::<prop::sample::Index>()), 1..200),
         ) {
             let pools = pools();
-            let mut memory = Memory::default();
+            let mut memory = AddressHistory::default();
             let mut living: Vec<(Option<String>, Vec<IpAddr>)> = Vec::new();
             let mut had: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
             for (is_end, who, which) in steps {

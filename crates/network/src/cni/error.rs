@@ -1,4 +1,4 @@
-//! Why a pod's network is not as it should be.
+//! Errors of pods' networks.
 
 use std::io;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ pub use crate::nft::NftError;
 #[derive(Debug, thiserror::Error)]
 pub enum CniError {
     /// The kernel has no such names.
-    #[error("{0:?} cannot be the name of a bridge")]
+    #[error("{0:?} is not a valid bridge name")]
     Bridge(String),
     /// There is a gateway at least, and a few pods.
-    #[error("the network {0} has no room for pods, or is no network")]
+    #[error("{0} is not a valid network, or is too small for pods")]
     Subnet(String),
     /// Another link has these addresses.
-    #[error("the network {network} for pods is in use: {link} has {address}; choose another for pods")]
+    #[error("the pods' network {network} is in use: {link} has {address}; choose another network")]
     Taken {
         /// The pods' network.
         network: String,
@@ -29,7 +29,7 @@ pub enum CniError {
         address: String,
     },
     /// It could not be a file's name, or a plugin would not take it.
-    #[error("{0:?} cannot be a pod's id")]
+    #[error("{0:?} is not a valid pod id")]
     Id(String),
     /// A plugin failed.
     #[error(transparent)]
@@ -45,34 +45,18 @@ pub enum CniError {
     Exhausted(#[from] Exhausted),
     /// A setting could not be made.
     #[error("cannot set {name}")]
-    Sysctl {
-        /// Its name.
-        name: String,
-        /// Why.
-        source: io::Error,
-    },
+    Sysctl { name: String, source: io::Error },
     /// The network that is to go has pods.
-    #[error("pods still run in the network of {bridge}, {pods} of them; stop them before another takes its place")]
-    InUse {
-        /// Its bridge.
-        bridge: String,
-        /// How many.
-        pods: usize,
-    },
+    #[error("the network of {bridge} still has running pods ({pods}); stop them before you replace it")]
+    InUse { bridge: String, pods: usize },
     /// The records cannot be used.
     #[error("cannot {action} the records of pods' networks")]
-    Records {
-        /// What was tried.
-        action: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    Records { action: &'static str, source: io::Error },
     /// The pod's namespace is not there.
-    #[error("cannot look at the network namespace {}", path.display())]
+    #[error("cannot inspect the network namespace {}", path.display())]
     Namespace {
         /// Where it should be.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
     /// A plugin went its own way.
@@ -80,7 +64,6 @@ pub enum CniError {
     OtherAddresses {
         /// What was asked for.
         wanted: Vec<IpAddr>,
-        /// What was given.
         got: Vec<IpAddr>,
     },
 }

@@ -52,7 +52,7 @@ impl Cni {
     /// Sees to it that a pod that was attached sends in its own name alone, and writes down that all is done. Nobody makes
     /// all rules anew in between, from records that do not have it.
     pub(super) async fn complete(&self, record: Record) -> Result<Vec<IpAddr>, CniError> {
-        let mut records = self.records.lock().await;
+        let mut records = self.records().await?;
         if self.forgeable().is_none()
             && let Some(port) = Port::of(&record)
         {

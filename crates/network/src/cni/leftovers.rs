@@ -1,4 +1,4 @@
-//! What plugins leave behind.
+//! Removes what CNI plugins leave behind.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -7,7 +7,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::CniError;
+use super::records::Former;
+use super::{Cni, CniError, records_error};
 use crate::links::Links;
 use crate::nft::{self, NftError};
 
@@ -19,6 +20,19 @@ const PORTMAP_PODS: &str = "CNI-DN-";
 
 /// Chains that `iptables` makes with a table.
 const IPTABLES_CHAINS: [&str; 4] = ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"];
+
+impl Cni {
+    /// Before the first port is mapped: which tables are not of this doing.
+    pub(super) async fn remember_tables(&self) -> Result<(), CniError> {
+        let mut records = self.records().await?;
+        let former = records.former.clone().unwrap_or_default();
+        if former.nat_tables.is_none() {
+            let former = Former { nat_tables: Some(nat_tables().await?), ..former };
+            records.set_former(former).map_err(records_error("write"))?;
+        }
+        Ok(())
+    }
+}
 
 /// Removes links in the bridge that belong to no pod.
 pub(super) async fn remove_links(bridge: &str, known: &BTreeSet<&str>) -> Result<(), CniError> {

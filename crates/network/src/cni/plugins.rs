@@ -26,40 +26,28 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// It is not there.
-    #[error("there is no CNI plugin {name} in {searched:?}")]
+    #[error("CNI plugin {name} was not found in {searched:?}")]
     Missing {
-        /// Its name.
         name: String,
         /// Where it was looked for.
         searched: Vec<PathBuf>,
     },
     /// It could not be run.
     #[error("cannot run the CNI plugin {name}")]
-    Run {
-        /// Its name.
-        name: &'static str,
-        /// Why.
-        source: std::io::Error,
-    },
+    Run { name: &'static str, source: std::io::Error },
     /// It did not come to an end.
     #[error("the CNI plugin {0} did not answer in time")]
     TimedOut(&'static str),
     /// It said no.
     #[error("the CNI plugin {name} failed: {message}")]
     Failed {
-        /// Its name.
         name: &'static str,
         /// Its words.
         message: String,
     },
     /// Its answer is not one.
-    #[error("the answer of the CNI plugin {name} cannot be read")]
-    Answer {
-        /// Its name.
-        name: &'static str,
-        /// Why.
-        source: serde_json::Error,
-    },
+    #[error("the CNI plugin {name} returned an invalid answer")]
+    Answer { name: &'static str, source: serde_json::Error },
 }
 
 /// What to do with a pod.

@@ -1,4 +1,4 @@
-//! What pods reach of their machine, and through it.
+//! The firewall: what pods can reach on their machine and through it.
 //!
 //! | from a pod, and so from a guest | passes |
 //! |---|---|
@@ -13,11 +13,12 @@ use std::sync::{MutexGuard, PoisonError};
 
 use nftables::expr::Expression;
 use nftables::types::NfHook;
+use serde::{Deserialize, Serialize};
 
 use super::records::{Former, Records};
 use super::{Cni, CniError, guard, host, records_error};
+use crate::guest_network::Protocol;
 use crate::nft::{self, TableOf};
-use crate::phase1::Protocol;
 
 /// Where clouds tell machines about themselves: all that AWS, Google, OpenStack and others have on IPv4's link-local
 /// addresses, Azure's, Alibaba's; and those of AWS and Google on IPv6.
@@ -29,22 +30,22 @@ const DNS: u16 = 53;
 const MOST_NAME_SERVERS: usize = 16;
 
 /// A service that pods may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Service {
     /// At this address alone. Without one: at any of the machine's.
     pub address: Option<IpAddr>,
-    /// Of which protocol.
     pub protocol: Protocol,
     /// At which port.
     pub port: u16,
 }
 
 /// What pods may reach, and whether anything keeps them from the rest.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Reach {
     services: Vec<Service>,
     /// Those that pods were told of since, the newest last.
     name_servers: Vec<IpAddr>,
+    #[serde(skip)]
     pub(super) lacks: host::Lacks,
 }
 
@@ -54,8 +55,9 @@ impl Cni {
     /// # Errors
     /// When the rules cannot be changed.
     pub async fn let_reach(&self, services: Vec<Service>) -> Result<(), CniError> {
-        let mut records = self.records.lock().await;
+        let mut records = self.records().await?;
         self.reach().services = services;
+        self.keep_reach(&records)?;
         self.make_host(&mut records).await
     }
 
@@ -65,7 +67,7 @@ impl Cni {
     /// # Errors
     /// When the rules cannot be changed.
     pub async fn let_ask(&self, servers: &[IpAddr]) -> Result<(), CniError> {
-        let mut records = self.records.lock().await;
+        let mut records = self.records().await?;
         let before = self.reach().name_servers.clone();
         if !self.reach().learn(servers) {
             return Ok(());
@@ -74,6 +76,8 @@ impl Cni {
         if made.is_err() {
             // So that it is tried again.
             self.reach().name_servers = before;
+        } else {
+            self.keep_reach(&records)?;
         }
         made
     }
@@ -85,6 +89,14 @@ impl Cni {
 
     pub(super) fn reach(&self) -> MutexGuard<'_, Reach> {
         self.reach.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Other processes make the same rules, whenever they make them.
+    fn keep_reach(&self, records: &Records) -> Result<(), CniError> {
+        match &self.settings.node {
+            Some(_) => records.write_reach(&*self.reach()).map_err(records_error("write")),
+            None => Ok(()),
+        }
     }
 
     pub(super) async fn make_host(&self, records: &mut Records) -> Result<(), CniError> {
@@ -99,10 +111,10 @@ impl Cni {
         let ports: Vec<guard::Port<'_>> = records.pods.values().filter_map(guard::Port::of).collect();
         let lacks = host::make(network, &self.pools, &services, &ports).await?;
         if let Some(why) = &lacks.firewall {
-            tracing::warn!(%why, "nothing keeps pods from what listens on this machine");
+            tracing::warn!(%why, "no firewall protects this machine's services from pods");
         }
         if let Some(why) = &lacks.guard {
-            tracing::warn!(%why, "nothing keeps containers from sending in the name of other pods");
+            tracing::warn!(%why, "nothing keeps containers from spoofing the addresses of other pods");
         }
         self.reach().lacks = lacks;
         host::forward(&former.sysctls)?;
@@ -112,6 +124,16 @@ impl Cni {
 }
 
 impl Reach {
+    /// Takes over what another process was asked to allow.
+    pub(super) fn reload(&mut self, records: &Records) -> Result<(), CniError> {
+        let now = records.read_reach::<Self>().map_err(records_error("read"))?;
+        if let Some(Self { services, name_servers, .. }) = now {
+            self.services = services;
+            self.name_servers = name_servers;
+        }
+        Ok(())
+    }
+
     /// Takes in name servers; whether there was a new one among them.
     fn learn(&mut self, servers: &[IpAddr]) -> bool {
         let known = self.all();

@@ -1,13 +1,14 @@
-//! What this machine's pods have been given, on disk and in memory.
+//! The records of pods' networks, on disk and in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::addresses::Memory;
+use super::addresses::AddressHistory;
 use super::{HostPort, Network};
 use crate::files;
 use crate::mac::Mac;
@@ -16,6 +17,7 @@ use crate::namespace::Namespace;
 /// Which addresses identities have.
 const ADDRESSES: &str = "addresses.json";
 const FORMER: &str = "former.json";
+const REACH: &str = "reach.json";
 
 /// One pod's network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +29,9 @@ pub(super) struct Record {
     pub(super) pod: String,
     pub(super) addresses: Vec<IpAddr>,
     pub(super) host_ports: Vec<HostPort>,
+    /// The node that it is of, where several share the network.
+    #[serde(default)]
+    pub(super) node: Option<String>,
     pub(super) progress: Progress,
 }
 
@@ -66,7 +71,7 @@ pub(super) struct Former {
 pub(super) struct Records {
     folder: PathBuf,
     pub(super) pods: BTreeMap<String, Record>,
-    pub(super) memory: Memory,
+    pub(super) memory: AddressHistory,
     pub(super) former: Option<Former>,
     /// Whether this process has made the bridge and its rules.
     pub(super) is_made: bool,
@@ -89,12 +94,31 @@ impl Records {
         Ok(Self { folder: folder.to_owned(), pods, memory, former, is_made: false })
     }
 
+    /// Reads what other processes have changed.
+    pub(super) fn reload(&mut self) -> io::Result<()> {
+        let now = Self::open(&self.folder)?;
+        // Whoever removed the network took its rules along.
+        let is_made = self.is_made && now.former.is_some();
+        *self = Self { is_made, ..now };
+        Ok(())
+    }
+
+    /// What pods may reach, as another process was asked to allow it.
+    pub(super) fn read_reach<T: DeserializeOwned>(&self) -> io::Result<Option<T>> {
+        files::read_json(&self.folder.join(REACH))
+    }
+
+    pub(super) fn write_reach(&self, reach: &impl Serialize) -> io::Result<()> {
+        files::create_folder(&self.folder)?;
+        files::write_json(&self.folder.join(REACH), reach)
+    }
+
     pub(super) fn read_former(folder: &Path) -> io::Result<Option<Former>> {
         files::read_json(&folder.join(FORMER))
     }
 
     pub(super) fn put(&mut self, record: Record) -> io::Result<()> {
-        // After `forget` there is no folder.
+        // After `forget` there is no directory.
         files::create_folder(&self.folder.join("pods"))?;
         files::write_json(&self.path(&record.id), &record)?;
         self.pods.insert(record.id.clone(), record);
@@ -107,7 +131,7 @@ impl Records {
         Ok(())
     }
 
-    pub(super) fn remember(&mut self, memory: Memory) -> io::Result<()> {
+    pub(super) fn remember(&mut self, memory: AddressHistory) -> io::Result<()> {
         if memory != self.memory {
             files::create_folder(&self.folder)?;
             files::write_json(&self.folder.join(ADDRESSES), &memory)?;
@@ -125,7 +149,7 @@ impl Records {
         Ok(())
     }
 
-    /// Removes the whole folder, but for what identities come back to.
+    /// Removes the whole directory, but for what identities come back to.
     pub(super) fn forget(&mut self) -> io::Result<()> {
         match std::fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

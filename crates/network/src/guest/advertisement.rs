@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 
 use super::{INTERVAL, Settings};
 use crate::attached::AttachedInterface;
-use crate::phase1::BRIDGE_MAC;
+use crate::guest_network::BRIDGE_MAC;
 
 /// All nodes of the link.
 pub(super) const ALL_NODES: SocketAddrV6 = SocketAddrV6::new(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0, 0, 0);

@@ -7,7 +7,7 @@ use dhcproto::{Encodable, Encoder};
 
 use super::{Settings, names};
 use crate::attached::AttachedInterface;
-use crate::phase1::BRIDGE_MAC;
+use crate::guest_network::BRIDGE_MAC;
 
 const CLIENT_ID: u16 = 1;
 const SERVER_ID: u16 = 2;

@@ -12,9 +12,9 @@ use testkit::waiting::within;
 use tokio::io::unix::AsyncFd;
 
 use super::{Settings, serve};
+use crate::guest_network::{Interface, Owner, Plan, set_up_here};
 use crate::kernel;
 use crate::mac::Mac;
-use crate::phase1::{Interface, Owner, Plan, set_up_here};
 
 /// What stands before each packet: flags, and where a checksum is missing, if the first flag is set.
 const VIRTIO_HEADER: usize = 10;

@@ -8,11 +8,11 @@ use testkit::namespace::Namespace;
 use testkit::waiting::until;
 
 use super::datagrams::{heard, heard_with, send};
-use super::{BRIDGE, Machine, pod, reaches};
+use super::{BRIDGE, TestHost, pod, reaches};
 
 /// A machine with a pod that is up to no good, one that it is after, and one in whose name it would like to be.
 struct Scene {
-    machine: Machine,
+    machine: TestHost,
     cni: Cni,
     hostile: Namespace,
     victim: Namespace,
@@ -25,7 +25,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let machine = Machine::new();
+        let machine = TestHost::new();
         let [hostile, victim, other] = [(); 3].map(|()| Namespace::new());
         let cni = machine.cni();
         let add = async |id: &str, namespace: &Namespace| cni.add(&pod(id, namespace)).await.unwrap();

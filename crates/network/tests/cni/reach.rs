@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
 use network::cni::{Cni, Service};
-use network::phase1::Protocol;
+use network::guest_network::Protocol;
 use testkit::NEVER;
 use testkit::namespace::Namespace;
 
-use super::{BRIDGE, Machine, pod};
+use super::{BRIDGE, TestHost, pod};
 
 fn at(address: Option<&str>, protocol: Protocol, port: u16) -> Service {
     Service { address: address.map(|address| address.parse().unwrap()), protocol, port }
@@ -15,7 +15,7 @@ fn at(address: Option<&str>, protocol: Protocol, port: u16) -> Service {
 
 /// A machine with a pod, and with services of its own at every address.
 struct Host {
-    machine: Machine,
+    machine: TestHost,
     cni: Cni,
     pod: Namespace,
     addresses: Vec<IpAddr>,
@@ -23,7 +23,7 @@ struct Host {
 }
 
 impl Host {
-    fn new(machine: Machine) -> Self {
+    fn new(machine: TestHost) -> Self {
         let pod = Namespace::new();
         let cni = machine.cni();
         let addresses = machine.on(async || cni.add(&super::pod("one", &pod)).await.unwrap());
@@ -64,7 +64,7 @@ fn is_answered(from: &Namespace, server: &UdpSocket, to: &str) -> bool {
 }
 
 pub(crate) fn pods_reach_of_the_machine_what_is_allowed() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     machine.namespace.ip("link add uplink type bridge");
     machine.namespace.ip("link set uplink up");
     machine.namespace.ip("addr add 198.51.100.1/24 dev uplink");
@@ -99,7 +99,7 @@ pub(crate) fn pods_reach_of_the_machine_what_is_allowed() {
 }
 
 pub(crate) fn a_name_server_that_pods_are_told_of_later_is_open_to_them() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     machine.namespace.ip("link add uplink type bridge");
     machine.namespace.ip("link set uplink up");
     machine.namespace.ip("addr add 198.51.100.1/24 dev uplink");
@@ -118,7 +118,7 @@ pub(crate) fn a_name_server_that_pods_are_told_of_later_is_open_to_them() {
 }
 
 pub(crate) fn the_machine_reaches_its_pods_and_hears_their_answers() {
-    let host = Host::new(Machine::new());
+    let host = Host::new(TestHost::new());
     let _listener = host.pod.inside(|| TcpListener::bind(("::", 80)).unwrap());
     for address in &host.addresses {
         assert!(host.machine.namespace.dial((*address, 80).into()).is_some(), "{address}");
@@ -130,7 +130,7 @@ pub(crate) fn the_machine_reaches_its_pods_and_hears_their_answers() {
 }
 
 pub(crate) fn the_metadata_of_a_cloud_is_not_for_pods() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let cloud = Namespace::new();
     machine.namespace.connect("uplink", &cloud, "nic");
     let metadata = ["169.254.169.254", "169.254.170.2", "168.63.129.16", "fd00:ec2::254"];
@@ -158,7 +158,7 @@ pub(crate) fn the_metadata_of_a_cloud_is_not_for_pods() {
 }
 
 pub(crate) fn a_machine_without_ipv6_for_pods_has_no_way_around() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let one = Namespace::new();
     let mut settings = machine.settings();
     settings.network.subnet6 = None;
@@ -171,7 +171,7 @@ pub(crate) fn a_machine_without_ipv6_for_pods_has_no_way_around() {
 }
 
 pub(crate) fn what_leaves_the_machine_does_so_in_its_name() {
-    let machine = Machine::new();
+    let machine = TestHost::new();
     let (world, one) = (Namespace::new(), Namespace::new());
     machine.namespace.connect("uplink", &world, "nic");
     for (namespace, link, host) in [(&machine.namespace, "uplink", 1), (&world, "nic", 2)] {

@@ -1,4 +1,4 @@
-//! What an earlier agent has left: pods that run, pods that do not, and what belongs to none.
+//! Takes over what an earlier agent has left: running pods, ended pods, and what belongs to no pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub(super) async fn adopt(shared: &Arc<Shared>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Folders of pods without a record: their agent was cut short before anything of them ran, or after all of it was gone.
+/// Removes directories of pods without a record: their agent ended before anything of them ran, or after all was gone.
 fn remove_strangers(shared: &Shared, living: &BTreeSet<String>) {
     let Ok(entries) = std::fs::read_dir(shared.settings.root.join("pods")) else { return };
     for entry in entries.flatten() {
@@ -60,7 +60,7 @@ fn remove_strangers(shared: &Shared, living: &BTreeSet<String>) {
         let removed =
             volumes::remove(&shared.settings.root, &uid).and_then(|()| volumes::mounting::remove_folder(&folder));
         if let Err(error) = removed {
-            tracing::warn!(uid, error = Failure::of(&error).0, "a folder of no pod was not removed");
+            tracing::warn!(uid, error = Failure::of(&error).0, "cannot remove a directory that belongs to no pod");
         }
     }
 }

@@ -34,13 +34,13 @@ pub(super) struct Observed<'a> {
     /// What probes found, for containers that have some.
     pub(super) health: &'a BTreeMap<String, Health>,
     /// What is the same for all pods.
-    pub(super) place: &'a Place,
+    pub(super) place: &'a NodeFacts,
     pub(super) now: Timestamp,
 }
 
 /// What is the same for all pods of a node.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct NodeFacts {
     /// The node's addresses.
     pub(super) addresses: Vec<IpAddr>,
     /// The runtime's name, for container ids.
@@ -116,7 +116,7 @@ pub(super) enum Action {
     Release,
     /// Let go of the object.
     Delete,
-    /// Remove logs, folder and record.
+    /// Remove logs, directory and record.
     Forget,
 }
 

@@ -152,7 +152,7 @@ impl Devices {
             && let Err(error) = self.write_down(&state)
         {
             // The next agent frees it again: the pod is not among the living then.
-            tracing::warn!(error = error.0, "what devices are free was not written down");
+            tracing::warn!(error = error.0, "cannot save which devices are free");
         }
     }
 
@@ -180,7 +180,7 @@ impl Devices {
         })
         .await;
         if let Err(error) = ended {
-            tracing::info!(resource, error = error.message(), "a device plugin is gone");
+            tracing::info!(resource, error = error.message(), "a device plugin has disconnected");
         }
         self.state().table.withdraw(&resource);
         self.changed.send_replace(());
@@ -192,14 +192,14 @@ impl Registration for Devices {
     async fn register(&self, request: Request<RegisterRequest>) -> Result<Response<Empty>, Status> {
         let request = request.into_inner();
         if request.version != device_plugin::VERSION {
-            let message = format!("version {:?} is not supported; {:?} is", request.version, device_plugin::VERSION);
+            let message = format!("version {:?} is not supported; use {:?}", request.version, device_plugin::VERSION);
             return Err(Status::invalid_argument(message));
         }
         let name = Path::new(&request.endpoint).file_name().filter(|name| *name == request.endpoint.as_str());
         let endpoint = name.map(|name| self.folder.join(name));
-        let endpoint = endpoint.ok_or_else(|| Status::invalid_argument("the endpoint is no name of a socket"))?;
+        let endpoint = endpoint.ok_or_else(|| Status::invalid_argument("the endpoint is not a valid socket name"))?;
         if !request.resource_name.contains('/') {
-            return Err(Status::invalid_argument("the resource has no domain"));
+            return Err(Status::invalid_argument("the resource name has no domain"));
         }
         let pre_start = request.options.is_some_and(|options| options.pre_start_required);
         let task = tokio::spawn(self.clone().follow(request.resource_name.clone(), endpoint.clone())).abort_handle();

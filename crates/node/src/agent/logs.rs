@@ -53,10 +53,10 @@ pub enum StandardStream {
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// It has not written any.
-    #[error("there is no log of container {0:?}")]
+    #[error("container {0:?} has no log")]
     None(String),
     /// It was not restarted.
-    #[error("there is no log of an earlier container {0:?}")]
+    #[error("there is no log of a previous container {0:?}")]
     NoPrevious(String),
     /// It cannot be read.
     #[error("the log cannot be read")]
@@ -79,7 +79,7 @@ struct Following {
     over: bool,
 }
 
-/// Begins to read the log in a container's folder. Following ends when `ended` does.
+/// Begins to read the log in a container's directory. Following ends when `ended` does.
 ///
 /// # Errors
 /// When there is none.

@@ -36,7 +36,7 @@ const ENOUGH: u64 = 80;
 pub(super) async fn keep(shared: &Arc<Shared>) {
     let (client, name) = (&shared.client, &shared.settings.node);
     while let Err(error) = register(shared).await {
-        tracing::warn!(node = name, error = chain(&error), "the node was not registered");
+        tracing::warn!(node = name, error = chain(&error), "cannot register the node");
         sleep(PAUSE).await;
     }
     tokio::select! {
@@ -110,9 +110,9 @@ async fn report(shared: &Arc<Shared>) {
             Err(error) => {
                 // Somebody was faster, or has deleted it: the next look tells.
                 if is_race(&error) {
-                    tracing::debug!(error = chain(&error), "the status of the node was not written");
+                    tracing::debug!(error = chain(&error), "cannot write the status of the node");
                 } else {
-                    tracing::warn!(error = chain(&error), "the status of the node was not written");
+                    tracing::warn!(error = chain(&error), "cannot write the status of the node");
                 }
                 sleep(PAUSE).await;
             }
@@ -138,8 +138,8 @@ pub(super) async fn collect_images(shared: &Arc<Shared>) {
         let free = total.saturating_mul(100 - ENOUGH) / 100;
         let keep = used_images(shared).await;
         match shared.settings.images.collect(&keep, free).await {
-            Ok(removed) => tracing::info!(images = removed.len(), "images were removed to make room"),
-            Err(Failure(error)) => tracing::warn!(error, "images were not removed"),
+            Ok(removed) => tracing::info!(images = removed.len(), "removed images to free disk space"),
+            Err(Failure(error)) => tracing::warn!(error, "cannot remove images"),
         }
     }
 }

@@ -49,9 +49,9 @@ pub(super) enum PodError {
         #[source]
         source: Failure,
     },
-    #[error("its record was not written")]
+    #[error("cannot write the pod's record")]
     Record(#[source] std::io::Error),
-    #[error("it does not come to rest")]
+    #[error("the pod's state does not settle")]
     Restless,
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 /// Images that are pulled at the same time: more only share the same line.
-const PLACES: usize = 3;
+const SLOTS: usize = 3;
 /// Of these, for the pods of one namespace.
-const SHARE: usize = PLACES - 1;
+const SHARE: usize = SLOTS - 1;
 
 /// The places.
 pub(super) struct Pulls {
@@ -19,23 +19,23 @@ pub(super) struct Pulls {
 
 /// A place, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PullSlot {
     _of_all: OwnedSemaphorePermit,
     _of_share: OwnedSemaphorePermit,
 }
 
 impl Default for Pulls {
     fn default() -> Self {
-        Self { all: Arc::new(Semaphore::new(PLACES)), shares: Mutex::default() }
+        Self { all: Arc::new(Semaphore::new(SLOTS)), shares: Mutex::default() }
     }
 }
 
 impl Pulls {
     /// Waits for a place. Whoever waits for others of its namespace keeps no other namespace waiting.
-    pub(super) async fn place(&self, namespace: &str) -> Result<Place, AcquireError> {
+    pub(super) async fn place(&self, namespace: &str) -> Result<PullSlot, AcquireError> {
         let of_share = self.share(namespace).acquire_owned().await?;
         let of_all = self.all.clone().acquire_owned().await?;
-        Ok(Place { _of_all: of_all, _of_share: of_share })
+        Ok(PullSlot { _of_all: of_all, _of_share: of_share })
     }
 
     fn share(&self, namespace: &str) -> Arc<Semaphore> {

@@ -1,4 +1,4 @@
-//! The parts of a real machine.
+//! The runtime, images and network of a real machine.
 
 use std::collections::BTreeSet;
 use std::error::Error;

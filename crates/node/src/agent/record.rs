@@ -72,7 +72,6 @@ pub(super) struct Kept {
 /// A container that was asked to end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Stopping {
-    /// When.
     pub(super) since: Timestamp,
     /// It was told, not asked.
     pub(super) killed: bool,
@@ -91,7 +90,6 @@ pub(super) struct End {
     pub(super) out_of_memory: bool,
     /// None if it never ran, or nobody knows.
     pub(super) started_at: Option<Timestamp>,
-    /// When.
     pub(super) finished_at: Timestamp,
     /// What it left to say.
     pub(super) message: String,
@@ -206,7 +204,7 @@ impl Record {
     }
 }
 
-/// Where a pod's folder is below the kubelet's root.
+/// Where a pod's directory is below the kubelet's root.
 #[must_use]
 pub(super) fn folder(root: &Path, uid: &str) -> PathBuf {
     root.join("pods").join(uid)
@@ -229,7 +227,7 @@ pub(super) fn write(root: &Path, record: &Record) -> std::io::Result<()> {
 /// All records. One that cannot be read is of a pod that never got as far as having one.
 ///
 /// # Errors
-/// When the folder cannot be read.
+/// When the directory cannot be read.
 pub(super) fn all(root: &Path) -> std::io::Result<Vec<Record>> {
     let entries = match std::fs::read_dir(root.join("pods")) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -240,7 +238,7 @@ pub(super) fn all(root: &Path) -> std::io::Result<Vec<Record>> {
         let Ok(bytes) = std::fs::read(entry?.path().join(FILE)) else { continue };
         match serde_json::from_slice::<Record>(&bytes) {
             Ok(record) => records.push(record),
-            Err(error) => tracing::warn!(%error, "a pod's record is not readable"),
+            Err(error) => tracing::warn!(%error, "cannot read a pod's record"),
         }
     }
     records.sort_by(|one, other| one.uid.cmp(&other.uid));

@@ -12,9 +12,7 @@ pub(super) struct Segment<'a>(&'a str);
 
 /// A name that is no such part.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{0:?} is no name: it should consist of letters, digits, '-' and '.', and begin and end with a letter or a digit"
-)]
+#[error("{0:?} is not a valid name; use letters, digits, '-' and '.', and begin and end with a letter or a digit")]
 pub(super) struct NoSegment(String);
 
 impl<'a> Segment<'a> {
@@ -53,7 +51,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever it is, it stays in the folder, right below it.
+        /// Whatever it is, it stays in the directory, right below it.
         #[test]
         fn a_part_leads_neither_up_nor_down(name in "[./a-zA-Z0-9\\\\\\-\\PC]{0,12}") {
             if let Ok(segment) = Segment::new(&name) {

@@ -32,32 +32,19 @@ use payload::Payload;
 pub(super) enum VolumeError {
     /// An object that it comes from is missing.
     #[error("{kind} {name:?} not found")]
-    Missing {
-        /// What.
-        kind: &'static str,
-        /// Which.
-        name: String,
-    },
+    Missing { kind: &'static str, name: String },
     /// A key that it names is missing.
     #[error("{kind} {name:?} has no key {key:?}")]
-    NoKey {
-        /// Of what.
-        kind: &'static str,
-        /// Of which.
-        name: String,
-        /// Which.
-        key: String,
-    },
+    NoKey { kind: &'static str, name: String, key: String },
     /// A name that cannot be a part of a path.
     #[error(transparent)]
     Name(#[from] NoSegment),
     /// A path that leads out of its volume.
-    #[error("{0:?} leads out of the volume")]
+    #[error("{0:?} points outside the volume")]
     Escapes(String),
     /// What a hostPath volume says it is, it is not.
     #[error("hostPath type check failed: {path} is not a {expected}")]
     HostPath {
-        /// Where.
         path: PathBuf,
         /// What it should be.
         expected: &'static str,
@@ -73,7 +60,6 @@ pub(super) enum VolumeError {
     NotItsOwn {
         /// The volume that the claim names.
         volume: String,
-        /// The claim.
         claim: String,
     },
     /// A kind of volume that this node cannot do.
@@ -85,9 +71,7 @@ pub(super) enum VolumeError {
     /// The disk did not take it.
     #[error("{path}")]
     Io {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -103,7 +87,7 @@ impl VolumeError {
 /// A volume that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Prepared {
-    /// A folder, a file or a device.
+    /// A directory, a file or a device.
     pub(super) path: PathBuf,
     pub(super) read_only: bool,
 }
@@ -119,7 +103,7 @@ pub(super) struct All {
 /// What volumes are made from.
 pub(super) struct Preparing<'a> {
     pub(super) client: &'a Client,
-    /// The kubelet's root folder.
+    /// The kubelet's root directory.
     pub(super) root: &'a Path,
     pub(super) facts: Facts<'a>,
     pub(super) spec: &'a PodSpec,
@@ -294,8 +278,8 @@ fn required<T>(
     }
 }
 
-/// Removes all volumes of a pod: what is mounted is unmounted, what is in folders of its own is deleted. Claims, host paths and
-/// images are not its own.
+/// Removes all volumes of a pod: unmounts what is mounted, and deletes the directories that belong to the pod. Claims, host
+/// paths and images do not belong to it.
 pub(super) fn remove(root: &Path, uid: &str) -> Result<(), VolumeError> {
     let folder = record::folder(root, uid);
     mounting::unmount_below(&folder)?;

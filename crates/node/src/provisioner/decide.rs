@@ -12,7 +12,7 @@ pub(super) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ClaimPlan {
     Nothing,
-    /// A folder and a volume are to be made for it.
+    /// A directory and a volume are to be made for it.
     Provision,
     /// It is told which volume is its own.
     Bind {
@@ -50,10 +50,10 @@ pub(super) fn claim(claim: &PersistentVolumeClaim, around: Around<'_>) -> ClaimP
         Some(_) => ClaimPlan::Nothing,
         None if !around.ours || spec.is_some_and(|spec| spec.volume_name.is_some()) => ClaimPlan::Nothing,
         None if spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block") => {
-            ClaimPlan::Refuse("volumeMode Block is not supported; use Filesystem, a VM's disk is a file in it")
+            ClaimPlan::Refuse("volumeMode Block is not supported; use Filesystem, where a VM's disk is a file")
         }
         None if spec.is_some_and(|spec| spec.data_source.is_some() || spec.data_source_ref.is_some()) => {
-            ClaimPlan::Refuse("dataSource is not supported; make an empty claim")
+            ClaimPlan::Refuse("dataSource is not supported; create an empty claim")
         }
         None => ClaimPlan::Provision,
     }

@@ -27,18 +27,11 @@ const HANDED_DOWN: [&str; 5] = ["+cpu", "+cpuset", "+io", "+memory", "+pids"];
 /// Why a group could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// A file or a folder of it.
+    /// A file or a directory of it.
     #[error("{action} {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// Processes do not end.
-    #[error("{0} processes of {1} do not end")]
+    #[error("{0} processes of {1} did not end")]
     Stuck(usize, String),
 }
 
@@ -272,7 +265,7 @@ fn wait(process: &OwnedFd) -> bool {
     }
 }
 
-/// A folder and all below it, itself first.
+/// A directory and all below it, itself first.
 fn tree(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     let mut next = 0;
@@ -350,7 +343,7 @@ mod tests {
         assert!(Cgroups::parse("31 26 0:27 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw").is_unified());
     }
 
-    /// What a pod's group holds on a machine with these hierarchies: folder, kind, options.
+    /// What a pod's group holds on a machine with these hierarchies: directory, kind, options.
     fn written(mounts: &[(&str, &str, &str)]) -> Vec<(String, String)> {
         let root = tempfile::tempdir().unwrap();
         let line = |(folder, kind, options): &(&str, &str, &str)| {

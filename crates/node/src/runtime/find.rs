@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::spec::{Container, ContainerState, PodState, Resources, Root, Sandbox, User};
-use super::{PATH, Places, Runtime, RuntimeError};
+use super::{PATH, Runtime, RuntimeError, RuntimePaths};
 
 /// How long a program that does nothing may take.
 const TRIAL: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ impl Runtime {
     ///
     /// # Errors
     /// When none does; the error says what each one answered.
-    pub async fn find(places: Places, candidates: &[&str]) -> Result<Self, RuntimeError> {
+    pub async fn find(places: RuntimePaths, candidates: &[&str]) -> Result<Self, RuntimeError> {
         let mut answers = Vec::new();
         for candidate in candidates {
             match attempt(&places, candidate).await {
@@ -32,11 +32,11 @@ impl Runtime {
     }
 }
 
-async fn attempt(places: &Places, candidate: &str) -> Result<Runtime, String> {
+async fn attempt(places: &RuntimePaths, candidate: &str) -> Result<Runtime, String> {
     let binary = look_up(candidate).ok_or("not found")?;
     let asked = tokio::process::Command::new(&binary).arg("--version").output().await;
     let asked = asked.map_err(|error| error.to_string())?;
-    let version = version(&String::from_utf8_lossy(&asked.stdout)).ok_or("it does not tell its version")?;
+    let version = version(&String::from_utf8_lossy(&asked.stdout)).ok_or("it does not report its version")?;
     let runtime = Runtime { places: places.clone(), name: candidate.to_owned(), version, binary };
     let logs = folder_of_trial(places);
     let sandbox = sandbox(&logs);
@@ -62,13 +62,13 @@ async fn trial(shim: &super::Shim) -> Result<(), String> {
     shim.start(&container()).await.map_err(|error| shown(&error))?;
     let mut states = shim.states();
     let over = states.wait_for(|state| state.lost || outcome(state).is_some());
-    let state = tokio::time::timeout(TRIAL, over).await.map_err(|_| "it takes too long")?;
-    let state = state.map_err(|_| "the shim is gone")?;
+    let state = tokio::time::timeout(TRIAL, over).await.map_err(|_| "it took too long")?;
+    let state = state.map_err(|_| "the shim has ended")?;
     match outcome(&state) {
         Some((0, _)) => Ok(()),
         Some((code, "")) => Err(format!("/usr/bin/true answered {code}")),
         Some((_, message)) => Err(message.to_owned()),
-        None => Err("the shim is gone".to_owned()),
+        None => Err("the shim has ended".to_owned()),
     }
 }
 
@@ -79,8 +79,8 @@ fn outcome(state: &PodState) -> Option<(i32, &str)> {
     }
 }
 
-/// Beside the pods' folders, under a name that none of them has.
-fn folder_of_trial(places: &Places) -> PathBuf {
+/// Beside the pods' directories, under a name that none of them has.
+fn folder_of_trial(places: &RuntimePaths) -> PathBuf {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     places.state.join(format!(".trial-{}-{number}", std::process::id()))
 }

@@ -94,7 +94,7 @@ impl Shim {
             && let Err(error) = shared.lose().await
         {
             // Tried again by the task: one pod that cannot be ended must not keep the others from being found.
-            tracing::error!(pod = shared.sandbox.uid, %error, "cannot end what a lost shim has left");
+            tracing::error!(pod = shared.sandbox.uid, %error, "cannot end the processes of a lost shim");
         }
         let next = tokio::spawn(drive(Arc::clone(&shared), first, receiver));
         Ok(Self(Arc::new(Inner { shared, requests, next })))
@@ -220,7 +220,7 @@ async fn drive(shared: Arc<Shared>, stream: Option<(OwnedReadHalf, OwnedWriteHal
     while !shared.states.borrow().lost
         && let Err(error) = shared.lose().await
     {
-        tracing::error!(pod = shared.sandbox.uid, %error, "cannot end what a lost shim has left");
+        tracing::error!(pod = shared.sandbox.uid, %error, "cannot end the processes of a lost shim");
         sleep(CONNECT).await;
     }
     requests.close();

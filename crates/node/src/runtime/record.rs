@@ -32,7 +32,7 @@ pub(crate) struct Record {
     pub(crate) runtime: PathBuf,
 }
 
-/// A pod's folder.
+/// A pod's directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder(PathBuf);
 

@@ -40,7 +40,6 @@ pub struct Container {
     pub env: Vec<(String, String)>,
     /// Where it starts; `/` if empty.
     pub cwd: String,
-    /// Who it is.
     pub user: User,
     /// What it sees beside its root.
     pub mounts: Vec<Mount>,
@@ -92,7 +91,7 @@ pub struct User {
     pub groups: Vec<u32>,
 }
 
-/// A folder or a file of the machine that a container sees.
+/// A directory or a file of the machine that a container sees.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mount {
     /// On the machine.
@@ -156,24 +155,18 @@ pub struct PodState {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ContainerState {
     /// It was asked for and is about to run.
-    Created {
-        /// Which attempt.
-        attempt: u32,
-    },
+    Created { attempt: u32 },
     /// It runs.
     Running {
-        /// Which attempt.
         attempt: u32,
         /// Its name for the runtime, unique on this machine.
         id: String,
         /// Its first process, as the machine sees it.
         pid: u32,
-        /// Since when.
         started_at: Timestamp,
     },
     /// It ended, or could not be started.
     Exited {
-        /// Which attempt.
         attempt: u32,
         /// Its name for the runtime, unique on this machine.
         id: String,

@@ -39,7 +39,7 @@ const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
 /// Why a container cannot be described.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BundleError {
-    #[error("there is no command")]
+    #[error("the container has no command")]
     Command,
     #[error(transparent)]
     Mounts(#[from] MountsError),
@@ -47,12 +47,11 @@ pub(super) enum BundleError {
 
 /// Where things are for one container.
 #[derive(Clone, Debug)]
-pub(super) struct Places {
+pub(super) struct ContainerPaths {
     /// Its root, mounted.
     pub(super) root: std::path::PathBuf,
     /// The pod's shared memory.
     pub(super) shared_memory: std::path::PathBuf,
-    /// Its cgroup.
     pub(super) cgroup: String,
     /// What its kind of root needs beside it.
     pub(super) mounts: Vec<mounts::Entry>,
@@ -62,7 +61,7 @@ pub(super) struct Places {
 pub(super) fn config(
     container: &Container,
     nodes: &[Node],
-    places: &Places,
+    places: &ContainerPaths,
     facts: &Facts,
 ) -> Result<Value, BundleError> {
     if container.args.is_empty() {

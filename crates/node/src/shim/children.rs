@@ -50,7 +50,7 @@ pub(super) struct Born {
 impl Born {
     /// Sends a signal. One that has ended already is no error.
     pub(super) fn signal(&self, signal: i32) -> io::Result<()> {
-        let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("there is no signal {signal}"));
+        let unknown = || io::Error::new(io::ErrorKind::InvalidInput, format!("{signal} is not a valid signal"));
         let signal = Signal::from_named_raw(signal).ok_or_else(unknown)?;
         match pidfd_send_signal(self.process.get_ref(), signal) {
             Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -83,11 +83,11 @@ impl Born {
 /// Which children somebody waits for. Others are orphans, and are buried.
 #[derive(Debug, Default)]
 pub(super) struct Children {
-    known: Mutex<Known>,
+    known: Mutex<Processes>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct Processes {
     awaited: BTreeSet<i32>,
     /// Runtimes at work: what they leave is not known yet, and must not be taken for an orphan.
     launching: usize,
@@ -120,7 +120,7 @@ impl Children {
         }
         let text = std::fs::read_to_string(pid_file)?;
         let pid =
-            text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the PID is no number"))?;
+            text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the PID is not a number"))?;
         self.with(|known| known.awaited.insert(pid));
         let opened = Pid::from_raw(pid).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
         let process = pidfd_open(opened?, PidfdFlags::empty()).map_err(io::Error::from)?;
@@ -144,7 +144,7 @@ impl Children {
     }
 
     /// None only if a thread has panicked while it held the lock.
-    fn with<T>(&self, work: impl FnOnce(&mut Known) -> T) -> Option<T> {
+    fn with<T>(&self, work: impl FnOnce(&mut Processes) -> T) -> Option<T> {
         self.known.lock().ok().map(|mut known| work(&mut known))
     }
 }
@@ -156,10 +156,10 @@ fn children() -> Vec<i32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-struct Launch<'a>(&'a Mutex<Known>);
+struct Launch<'a>(&'a Mutex<Processes>);
 
 impl<'a> Launch<'a> {
-    fn begin(known: &'a Mutex<Known>) -> Self {
+    fn begin(known: &'a Mutex<Processes>) -> Self {
         if let Ok(mut known) = known.lock() {
             known.launching += 1;
         }

@@ -37,7 +37,7 @@ impl Pod {
             let (reader, writer) = io::pipe()?;
             Ok((pipe::Receiver::from_owned_fd(reader.into())?, writer.try_clone()?, writer))
         };
-        let (reader, out, error) = pipe().map_err(|source| PodError::Io("make a pipe", source))?;
+        let (reader, out, error) = pipe().map_err(|source| PodError::Io("create a pipe", source))?;
         let mut runtime = self.runtime(&log);
         runtime.args(["exec", "--detach", "--pid-file"]).arg(&pid_file).arg(&id).args(command);
         runtime.stdin(std::process::Stdio::null()).stdout(out).stderr(error);

@@ -1,4 +1,4 @@
-//! What a container leaves to say when it ends.
+//! The termination message of a container.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;

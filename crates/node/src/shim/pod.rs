@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::bundle::devices::{self, DeviceError};
 use super::bundle::facts::Facts;
 use super::bundle::root::{self, RootError};
-use super::bundle::{self, BundleError, Places};
+use super::bundle::{self, BundleError, ContainerPaths};
 use super::children::{Born, Children, Exit, LaunchError};
 use super::log::Log;
 use super::output::Output;
@@ -46,15 +46,15 @@ pub(super) struct Frame {
 /// Why something asked of a pod was not done.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PodError {
-    #[error("{0:?} cannot be a container's name")]
+    #[error("{0:?} is not a valid container name")]
     Name(String),
     #[error("the pod is ending")]
     Ending,
-    #[error("attempt {running} at {name} is not over")]
+    #[error("attempt {running} of {name} has not ended")]
     Busy { name: String, running: u32 },
-    #[error("{0} does not run")]
+    #[error("{0} is not running")]
     NotRunning(String),
-    #[error("write down what is about to happen")]
+    #[error("write the record")]
     State(#[source] io::Error),
     #[error("start a process in {0}")]
     Exec(String, #[source] LaunchError),
@@ -62,7 +62,7 @@ pub(super) enum PodError {
     Io(&'static str, #[source] io::Error),
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    #[error("containers have ended, and their end was not seen")]
+    #[error("containers ended without being noticed")]
     Stuck,
 }
 
@@ -203,8 +203,12 @@ impl Pod {
         let frame = self.frame();
         let folder = frame.folder.container(id);
         let (root, mounts) = root::prepare(&container.root, &container.user, &folder)?;
-        let places =
-            Places { root, shared_memory: frame.shared_memory.clone(), cgroup: self.group(&container.name), mounts };
+        let places = ContainerPaths {
+            root,
+            shared_memory: frame.shared_memory.clone(),
+            cgroup: self.group(&container.name),
+            mounts,
+        };
         let nodes = if container.privileged { devices::all() } else { devices::find(&container.devices)? };
         let config = bundle::config(container, &nodes, &places, &frame.facts)?;
         let write = std::fs::write(folder.join("config.json"), config.to_string());
@@ -216,7 +220,7 @@ impl Pod {
         let mut command = self.runtime(&runtime_log);
         command.args(["run", "--detach", "--bundle"]).arg(&folder).arg("--pid-file").arg(&pid_file);
         let output = Output::prepare(container.tty, &folder, &mut command);
-        let output = output.map_err(|source| StartError::Io("make a way for the output", source))?;
+        let output = output.map_err(|source| StartError::Io("create a pipe for the output", source))?;
         command.arg(id);
         let born = self.children().launch(command, &frame.runtime_group, &pid_file, &runtime_log).await?;
         let started_at = now();
@@ -273,7 +277,7 @@ impl Pod {
             Ok(())
         });
         if let Err(error) = cleaned.await {
-            tracing::warn!(container = id, error = chain(&error), "left something behind");
+            tracing::warn!(container = id, error = chain(&error), "cannot clean up completely");
         }
     }
 
@@ -293,7 +297,7 @@ impl Pod {
     /// As [`Self::set`], for what has happened already: seen, even if it cannot be written down.
     fn note(&self, name: &str, state: ContainerState) {
         if let Err(error) = self.set(name, state.clone()) {
-            tracing::warn!(container = name, %error, "cannot write the state down");
+            tracing::warn!(container = name, %error, "cannot write the state");
             self.0.states.send_modify(|all| {
                 all.containers.insert(name.to_owned(), state);
             });

@@ -50,7 +50,7 @@ impl Server {
                 _ = told_to_end.recv() => {
                     // Containers must not outlive their shim. Their ends are on record for the agent.
                     if let Err(error) = pod.end().await {
-                        tracing::warn!(error = chain(&error), "containers may be left");
+                        tracing::warn!(error = chain(&error), "some containers may still be running");
                     }
                     return Ok(());
                 }

@@ -28,21 +28,21 @@ pub(super) fn start(folder: &Folder) -> Result<Pod, ShimError> {
     close_inherited().map_err(setup("close inherited files"))?;
     // Its own session already, if whoever started it made one.
     let _ = rustix::process::setsid();
-    std::env::set_current_dir("/").map_err(setup("leave the folder"))?;
+    std::env::set_current_dir("/").map_err(setup("change the working directory"))?;
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(|error| ShimError::Setup("adopt orphans", error.into()))?;
     let record = folder.record().map_err(setup("read the record"))?;
     let record = record.ok_or_else(|| ShimError::Record(folder.path().to_owned()))?;
     let lock = lock(folder).map_err(setup("lock the pod"))?.ok_or(ShimError::Already)?;
-    let own = Process::own().map_err(setup("look at the own process"))?;
-    folder.set_process(&own).map_err(setup("write down the own process"))?;
+    let own = Process::own().map_err(setup("inspect this process"))?;
+    folder.set_process(&own).map_err(setup("record this process"))?;
     let cgroups = Cgroups::find()?;
     cgroups.create(&cgroup::of_pod(&record.sandbox.uid), &record.sandbox.resources)?;
     let runtime_group = cgroups.create_for_runtime(&record.sandbox.uid)?;
     let shared_memory = folder.path().join("shm");
     enter_namespaces(&record.sandbox.hostname, record.sandbox.host_network, &shared_memory)
-        .map_err(setup("make the pod's namespaces"))?;
-    let facts = Facts::find(&cgroups).map_err(setup("ask what the machine allows"))?;
+        .map_err(setup("create the pod's namespaces"))?;
+    let facts = Facts::find(&cgroups).map_err(setup("read the kernel's limits"))?;
     Ok(Pod::new(Frame { folder: folder.clone(), record, cgroups, facts, shared_memory, runtime_group, _lock: lock }))
 }
 
@@ -144,6 +144,6 @@ fn raise_loopback() -> io::Result<()> {
     match (length >= 20 && kind == ERROR, code) {
         (true, 0) => Ok(()),
         (true, code) => Err(io::Error::from_raw_os_error(-code)),
-        (false, _) => Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer makes no sense")),
+        (false, _) => Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel's answer is invalid")),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use manager::context::Now;
 use node::agent::{Agent, MachineImage, Settings};
 use serde_json::{Value, json};
@@ -13,15 +13,18 @@ use storage::pull::Registries;
 use tempfile::TempDir;
 use testkit::world::{self, World};
 use tokio::task::JoinHandle;
+use virt_server::Component;
 
-use crate::fake::Machine;
+use crate::fake::FakeHost;
 pub(crate) use crate::pods::{condition, is_ready, phase, status, waiting};
 
 pub(crate) const NODE: &str = "here";
 
 pub(crate) struct Bench {
     pub(crate) client: Client,
-    pub(crate) machine: Machine,
+    /// The agent's.
+    own: Client,
+    pub(crate) machine: FakeHost,
     pub(crate) folder: TempDir,
     pub(crate) now: Now,
     tasks: Vec<JoinHandle<()>>,
@@ -43,16 +46,17 @@ impl Drop for Bench {
 impl Bench {
     pub(crate) async fn new() -> Self {
         let world = World::start().await;
-        let (client, now) = (world.client(), world.now);
-        let machine = Machine::new(now.clone());
-        let mut bench = Self { client, machine, folder: tempfile::tempdir().unwrap(), now, tasks: Vec::new() };
+        let (client, own) = (world.client(), world.client_of(&Component::Node(NODE.to_owned())));
+        let now = world.now;
+        let machine = FakeHost::new(now.clone());
+        let mut bench = Self { client, own, machine, folder: tempfile::tempdir().unwrap(), now, tasks: Vec::new() };
         bench.start();
         bench
     }
 
     /// Starts an agent, the first or the next one.
     pub(crate) fn start(&mut self) -> Agent {
-        let (context, writer) = world::context(self.client.clone(), self.now.clone(), "test");
+        let (context, writer) = world::context(self.own.clone(), self.now.clone(), "test");
         let agent = Agent::new(&context, self.settings());
         let running = agent.clone();
         let run = tokio::spawn(async move { running.run().await });
@@ -83,9 +87,11 @@ impl Bench {
                 name: "orlop.dev/machine".to_owned(),
                 files: vec![("/proc/self/exe".into(), "/usr/bin/orlop".into())],
                 users: 900_000..900_010,
+                is_for: |pod| pod.labels().contains_key("kubevirt.io"),
             },
             resolv_conf: self.root().join("resolv.conf"),
             reserved_memory: 0,
+            nodes: std::num::NonZeroU32::MIN,
             addresses: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
             api_server: None,
             labels: [("orlop.dev/test".to_owned(), "true".to_owned())].into(),

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 /// What survives an agent.
 #[derive(Clone)]
-pub(crate) struct Machine(pub(crate) Arc<Inside>);
+pub(crate) struct FakeHost(pub(crate) Arc<Inside>);
 
 pub(crate) struct Inside {
     now: Now,
@@ -48,12 +48,12 @@ pub(crate) struct Inside {
 }
 
 pub(crate) struct Shim {
-    machine: Machine,
+    machine: FakeHost,
     uid: String,
     states: watch::Sender<PodState>,
 }
 
-impl Machine {
+impl FakeHost {
     pub(crate) fn new(now: Now) -> Self {
         Self(Arc::new(Inside {
             now,
@@ -124,7 +124,7 @@ impl Shim {
     }
 }
 
-impl PodRuntime for Machine {
+impl PodRuntime for FakeHost {
     fn name(&self) -> String {
         "fake".to_owned()
     }
@@ -210,7 +210,7 @@ impl PodShim for Shim {
     }
 }
 
-impl ImageStore for Machine {
+impl ImageStore for FakeHost {
     fn image<'a>(
         &'a self,
         reference: &'a Reference,
@@ -242,7 +242,7 @@ impl ImageStore for Machine {
     }
 }
 
-impl Identities for Machine {
+impl Identities for FakeHost {
     fn of<'a>(&'a self, pod: &'a Pod) -> Answer<'a, Option<String>> {
         Box::pin(
             async move { Ok(Some(format!("who {} belongs to", pod.metadata.name.as_deref().unwrap_or_default()))) },
@@ -250,7 +250,7 @@ impl Identities for Machine {
     }
 }
 
-impl PodNetwork for Machine {
+impl PodNetwork for FakeHost {
     fn add<'a>(&'a self, pod: &'a Attachment) -> Answer<'a, Vec<IpAddr>> {
         Box::pin(async move {
             self.note(format!("connect {}", pod.name));

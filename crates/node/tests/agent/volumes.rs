@@ -119,7 +119,7 @@ async fn a_pod_waits_for_what_is_missing() {
     bench.until("b", |pod| waiting(pod, "c") == "CreateContainerConfigError").await;
 }
 
-/// A folder, a volume that is that folder, and a claim that names the volume and is not bound to it.
+/// A directory, a volume that is that directory, and a claim that names the volume and is not bound to it.
 async fn claim(bench: &Bench) -> (PathBuf, Api<PersistentVolume>, Api<PersistentVolumeClaim>) {
     let disk = bench.root().join("disk");
     std::fs::create_dir(&disk).unwrap();

@@ -3,14 +3,14 @@
 use node::runtime::spec::{Container, ContainerState, Resources};
 use testkit::waiting::eventually;
 
-use crate::support::{End, Machine, container, end_of, output, run, shell, wait};
+use crate::support::{End, TestHost, container, end_of, output, run, shell, wait};
 
 fn ended(exit_code: i32) -> End {
     End { attempt: 0, exit_code, signal: None, out_of_memory: false, was_started: true, message: String::new() }
 }
 
 pub(crate) async fn a_container_runs_and_its_exit_code_and_output_are_kept() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     let container = shell("echo out; echo error >&2; hostname; exit 7");
     assert_eq!(run(&shim, &container).await, ended(7));
@@ -24,7 +24,7 @@ pub(crate) async fn a_container_runs_and_its_exit_code_and_output_are_kept() {
 }
 
 pub(crate) async fn a_container_that_takes_too_much_memory_is_ended_and_that_is_told() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (_, shim) = machine.pod().await;
     let resources = Resources { memory: Some(32 << 20), ..Resources::default() };
     let end = run(&shim, &Container { resources, ..container(&["tail", "/dev/zero"]) }).await;
@@ -34,7 +34,7 @@ pub(crate) async fn a_container_that_takes_too_much_memory_is_ended_and_that_is_
 }
 
 pub(crate) async fn a_pod_has_a_limit_of_its_own() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let mut sandbox = machine.sandbox();
     sandbox.resources = Resources { memory: Some(32 << 20), pids: Some(20), ..Resources::default() };
     let shim = machine.runtime.sandbox(&sandbox).await.unwrap();
@@ -45,7 +45,7 @@ pub(crate) async fn a_pod_has_a_limit_of_its_own() {
 }
 
 pub(crate) async fn a_signal_reaches_the_first_process() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     let trapping = shell("trap 'echo got it; exit 3' TERM; echo ready; while :; do sleep 0.01; done");
     shim.start(&trapping).await.unwrap();
@@ -66,7 +66,7 @@ pub(crate) async fn a_signal_reaches_the_first_process() {
 }
 
 pub(crate) async fn a_container_that_cannot_be_started_says_why() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (_, shim) = machine.pod().await;
     let end = run(&shim, &container(&["/no/such/program"])).await;
     assert_eq!((end.exit_code, end.was_started), (128, false));
@@ -78,7 +78,7 @@ pub(crate) async fn a_container_that_cannot_be_started_says_why() {
 }
 
 pub(crate) async fn the_last_words_are_the_file_s_or_else_the_end_of_the_log() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (_, shim) = machine.pod().await;
     let path = machine.path().join("message");
     std::fs::write(&path, "").unwrap();
@@ -105,7 +105,7 @@ pub(crate) async fn the_last_words_are_the_file_s_or_else_the_end_of_the_log() {
 }
 
 pub(crate) async fn the_end_of_a_pod_ends_all_that_runs_in_it() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (_, shim) = machine.pod().await;
     shim.start(&shell("trap '' TERM; sleep 1000 & sleep 1001")).await.unwrap();
     shim.start(&Container { name: "other".to_owned(), ..container(&["sleep", "1000"]) }).await.unwrap();
@@ -119,7 +119,7 @@ pub(crate) async fn the_end_of_a_pod_ends_all_that_runs_in_it() {
 }
 
 pub(crate) async fn a_container_that_wants_a_terminal_has_one() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     let container = Container { tty: true, ..shell("test -t 1 && echo a terminal; test -t 0; exit $?") };
     assert_eq!(run(&shim, &container).await, ended(0));

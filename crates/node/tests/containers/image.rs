@@ -8,7 +8,7 @@ use storage::cache::PullPolicy;
 use storage::images::{Image, Images};
 use storage::pull::{Digest, Limits, Registries};
 
-use crate::support::{Machine, output, run, shell};
+use crate::support::{TestHost, output, run, shell};
 
 /// An image with a shell in it.
 async fn image(folder: &Path) -> Image {
@@ -48,7 +48,7 @@ fn libraries(program: &str) -> Vec<PathBuf> {
 }
 
 pub(crate) async fn each_container_writes_to_its_own_copy_of_an_image() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let image = image(machine.path()).await;
     let (sandbox, shim) = machine.pod().await;
     let of_image = |name: &str, script: &str| Container {

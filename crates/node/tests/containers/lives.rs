@@ -4,12 +4,12 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use node::runtime::spec::{Container, ContainerState};
-use node::runtime::{Places, Runtime, RuntimeError};
+use node::runtime::{Runtime, RuntimeError, RuntimePaths};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use testkit::NEVER;
 
-use crate::support::{Machine, container, end_of, output, run, shell, wait};
+use crate::support::{TestHost, container, end_of, output, run, shell, wait};
 
 /// The process behind a shim's network namespace.
 fn process_of(shim: &node::runtime::Shim) -> Pid {
@@ -25,7 +25,7 @@ fn has_ended(process: &OwnedFd) -> bool {
 }
 
 pub(crate) async fn an_attempt_that_is_asked_for_again_and_again_runs_once() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     let container = shell("echo once; read line < /dev/zero; sleep 1000");
     let asked = [shim.start(&container), shim.start(&container), shim.start(&container)];
@@ -45,7 +45,7 @@ pub(crate) async fn an_attempt_that_is_asked_for_again_and_again_runs_once() {
 }
 
 pub(crate) async fn the_next_agent_finds_every_pod_and_what_happened_meanwhile() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     let (other_sandbox, other) = machine.pod().await;
     let stop = machine.path().join("stop");
@@ -76,7 +76,7 @@ pub(crate) async fn the_next_agent_finds_every_pod_and_what_happened_meanwhile()
 }
 
 pub(crate) async fn containers_do_not_outlive_their_shim() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     assert_eq!(run(&shim, &Container { name: "first".to_owned(), ..shell("exit 4") }).await.exit_code, 4);
     shim.start(&container(&["sleep", "1000"])).await.unwrap();
@@ -100,7 +100,7 @@ pub(crate) async fn containers_do_not_outlive_their_shim() {
 }
 
 pub(crate) async fn a_shim_that_died_while_no_agent_was_there_leaves_nothing_running() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (_, shim) = machine.pod().await;
     shim.start(&container(&["sleep", "1000"])).await.unwrap();
     let ContainerState::Running { pid, .. } = shim.states().borrow().containers["main"] else { panic!("not running") };
@@ -116,7 +116,7 @@ pub(crate) async fn a_shim_that_died_while_no_agent_was_there_leaves_nothing_run
 }
 
 pub(crate) async fn a_shim_that_is_asked_to_end_ends_its_containers_first() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (_, shim) = machine.pod().await;
     shim.start(&container(&["sleep", "1000"])).await.unwrap();
     rustix::process::kill_process(process_of(&shim), Signal::TERM).unwrap();
@@ -127,7 +127,7 @@ pub(crate) async fn a_shim_that_is_asked_to_end_ends_its_containers_first() {
 }
 
 pub(crate) async fn a_command_in_a_container_answers_or_runs_out_of_time() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (_, shim) = machine.pod().await;
     let command = |text: &str| ["sh", "-c", text].map(str::to_owned);
     let patience = NEVER;
@@ -150,14 +150,14 @@ pub(crate) async fn a_command_in_a_container_answers_or_runs_out_of_time() {
 
 pub(crate) async fn a_runtime_that_cannot_run_containers_is_told_from_one_that_can() {
     let folder = tempfile::tempdir().unwrap();
-    let places = Places { state: folder.path().join("pods"), program: env!("CARGO_BIN_EXE_test-shim").into() };
+    let places = RuntimePaths { state: folder.path().join("pods"), program: env!("CARGO_BIN_EXE_test-shim").into() };
     let found = Runtime::find(places.clone(), &["no-such-runtime", "/usr/bin/false", "runc"]).await.unwrap();
     assert_eq!(found.name(), "runc");
     assert!(found.version().starts_with(|it: char| it.is_ascii_digit()), "{}", found.version());
     let error = Runtime::find(places, &["no-such-runtime", "/usr/bin/false"]).await.unwrap_err().to_string();
     assert!(error.contains("no-such-runtime: not found; /usr/bin/false: "), "{error}");
     // One whose shim does not come up, either.
-    let without_shim = Places { state: folder.path().join("pods"), program: "/usr/bin/false".into() };
+    let without_shim = RuntimePaths { state: folder.path().join("pods"), program: "/usr/bin/false".into() };
     let error = Runtime::find(without_shim, &["runc"]).await.unwrap_err().to_string();
     assert!(error.contains("runc: the shim did not start"), "{error}");
     let left: Vec<_> = std::fs::read_dir(folder.path().join("pods")).unwrap().collect();
@@ -165,7 +165,7 @@ pub(crate) async fn a_runtime_that_cannot_run_containers_is_told_from_one_that_c
 }
 
 pub(crate) async fn a_shim_that_dies_while_it_starts_a_container_leaves_nothing_running() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     for delay in [0, 5, 10, 15, 20, 25, 30, 35, 40, 50] {
         let (_, shim) = machine.pod().await;
         let starting = shim.clone();

@@ -3,14 +3,14 @@
 use node::runtime::spec::{Container, Device, Mount, Propagation, Root, User};
 use testkit::waiting::eventually;
 
-use crate::support::{Machine, container, output, run, shell};
+use crate::support::{TestHost, container, output, run, shell};
 
 fn mount(source: &std::path::Path, target: &str, read_only: bool) -> Mount {
     Mount { source: source.to_owned(), target: target.to_owned(), read_only, propagation: Propagation::Private }
 }
 
 pub(crate) async fn the_machine_s_root_shows_its_programs_and_nothing_else() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     let program = machine.path().join("program");
     std::fs::write(&program, "#!/bin/sh\necho from the program\n").unwrap();
@@ -40,7 +40,7 @@ pub(crate) async fn the_machine_s_root_shows_its_programs_and_nothing_else() {
 }
 
 pub(crate) async fn mounts_are_read_only_or_not_as_asked() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     let (kept, shown) = (machine.path().join("kept"), machine.path().join("shown"));
     std::fs::create_dir(&kept).unwrap();
@@ -64,7 +64,7 @@ pub(crate) async fn mounts_are_read_only_or_not_as_asked() {
 }
 
 pub(crate) async fn a_pod_has_a_network_of_its_own_unless_it_wants_the_machine_s() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let links =
         "cat /proc/net/dev | tail -n +3 | cut -d: -f1; cat /sys/class/net/lo/operstate; cat /proc/sys/kernel/hostname";
     let (sandbox, shim) = machine.pod().await;
@@ -87,7 +87,7 @@ pub(crate) async fn a_pod_has_a_network_of_its_own_unless_it_wants_the_machine_s
 }
 
 pub(crate) async fn containers_of_a_pod_share_network_and_memory_but_not_processes() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     shim.start(&shell(
         "echo shared > /dev/shm/note; readlink /proc/self/ns/net /proc/self/ns/ipc /proc/self/ns/pid; exec sleep 1000",
@@ -114,7 +114,7 @@ pub(crate) async fn containers_of_a_pod_share_network_and_memory_but_not_process
 }
 
 pub(crate) async fn devices_are_those_that_were_asked_for() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     let devices =
         vec![Device { path: "/dev/net/tun".into(), target: "/dev/net/tun".to_owned(), access: "rw".to_owned() }];
@@ -131,7 +131,7 @@ pub(crate) async fn devices_are_those_that_were_asked_for() {
 }
 
 pub(crate) async fn system_calls_are_refused_to_a_container_that_asks_for_it() {
-    let machine = Machine::new().await;
+    let machine = TestHost::new().await;
     let (sandbox, shim) = machine.pod().await;
     // A user namespace needs no privilege; threads and processes are made by the same call.
     let script = "unshare --user true 2>&1 && echo made one; (sleep 0 & wait) && echo still forks";

@@ -14,10 +14,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
-use manager::context::Now;
+use manager::context::{Chance, Now};
 use network::cni::{self, Cni};
 use node::agent::{Agent, MachineImage, Settings, logs};
-use node::runtime::{Places, Runtime};
+use node::runtime::{Runtime, RuntimePaths};
 use serde_json::{Value, json};
 use storage::images::Images;
 use storage::pull::{Digest, Limits, Registries};
@@ -25,6 +25,7 @@ use tempfile::TempDir;
 use testkit::waiting::eventually;
 use testkit::{Harness, Need, tests, world};
 use tokio::task::JoinHandle;
+use virt_server::Component;
 
 use pods::{is_ready, phase, status};
 
@@ -37,6 +38,8 @@ fn main() -> std::process::ExitCode {
 struct Real {
     folder: TempDir,
     client: Client,
+    /// The agent's.
+    own: Client,
     runtime: Runtime,
     cni: Arc<Cni>,
     tasks: Vec<JoinHandle<()>>,
@@ -71,9 +74,14 @@ fn mounts(below: &Path) -> Vec<String> {
 impl Real {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
+        let settings =
+            virt_server::Settings { kinds: Vec::new(), chance: Chance::seeded(1), machine_image: None, guests: None };
+        let server = virt_server::start(ApiServer::builder(Place::Memory).seed(1), settings).await.unwrap();
         let client = Client::new(server.for_identity(Identity::admin()), "default");
-        let places = Places { state: folder.path().join("shims"), program: env!("CARGO_BIN_EXE_test-shim").into() };
+        let node = Component::Node("here".to_owned());
+        let own = Client::new(server.for_identity(node.identity()), "default");
+        let places =
+            RuntimePaths { state: folder.path().join("shims"), program: env!("CARGO_BIN_EXE_test-shim").into() };
         let runtime = Runtime::find(places, &["runc", "crun"]).await.unwrap();
         let cni = Cni::new(cni::Settings {
             network: cni::Network {
@@ -84,10 +92,11 @@ impl Real {
             },
             plugins: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             state: folder.path().join("cni"),
+            node: None,
         });
         let cni = Arc::new(cni.unwrap());
         cni.prepare().await.unwrap();
-        let mut real = Self { folder, client, runtime, cni, tasks: Vec::new() };
+        let mut real = Self { folder, client, own, runtime, cni, tasks: Vec::new() };
         real.start();
         real
     }
@@ -99,7 +108,7 @@ impl Real {
     #[expect(clippy::disallowed_methods, reason = "a test on a real machine has its clock")]
     fn start(&mut self) -> Agent {
         let now: Now = Arc::new(Timestamp::now);
-        let (context, writer) = world::context(self.client.clone(), now, "test");
+        let (context, writer) = world::context(self.own.clone(), now, "test");
         let root = self.folder.path();
         let agent = Agent::new(
             &context,
@@ -116,9 +125,11 @@ impl Real {
                     name: "orlop.dev/machine".to_owned(),
                     files: Vec::new(),
                     users: 900_000..900_010,
+                    is_for: |pod| pod.metadata.labels.is_some(),
                 },
                 resolv_conf: "/etc/resolv.conf".into(),
                 reserved_memory: 0,
+                nodes: std::num::NonZeroU32::MIN,
                 addresses: vec!["10.88.0.1".parse().unwrap()],
                 api_server: None,
                 labels: std::collections::BTreeMap::new(),
@@ -142,7 +153,7 @@ impl Real {
         eventually(name, async || self.pods().get(name).await.ok().filter(|pod| what(pod))).await
     }
 
-    /// Waits until nothing of any pod is left; folders go after the object.
+    /// Waits until nothing of any pod is left; directories go after the object.
     async fn empty(&self) {
         let count = |name: &str| std::fs::read_dir(self.folder.path().join(name)).unwrap().count();
         eventually("the end of all pods", async || (count("pods") + count("logs") == 0).then_some(())).await;
@@ -199,7 +210,7 @@ async fn text(agent: &Agent, pod: &Pod, container: &str) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// An image of the machine's own shell, in a folder.
+/// An image of the machine's own shell, in a directory.
 fn layout(folder: &Path) -> String {
     let layout = folder.join("layout");
     std::fs::create_dir_all(layout.join("blobs/sha256")).unwrap();

@@ -10,7 +10,7 @@ pub(crate) const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration"
 /// The object, with itself written down on it.
 pub(super) fn remember(mut object: Value) -> anyhow::Result<Value> {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else {
-        bail!("an object without metadata")
+        bail!("the object has no metadata")
     };
     // An annotation that the manifest brings along is of another time.
     if let Some(annotations) = metadata.entry("annotations").or_insert_with(|| Map::new().into()).as_object_mut() {

@@ -1,4 +1,4 @@
-//! What is logged: `LEVEL`, and `PART=LEVEL` for parts that say more or less than the rest.
+//! The filter of the log: `LEVEL`, and `PART=LEVEL` for single parts.
 
 use std::str::FromStr;
 
@@ -25,10 +25,10 @@ enum Name {
 /// Why a filter makes no sense.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum FilterError {
-    #[error("{0:?} is no level; levels are off, error, warn, info, debug and trace")]
+    #[error("{0:?} is not a valid level; use off, error, warn, info, debug or trace")]
     Level(String),
     #[error(
-        "there is no part {name:?}; parts are {}, and any Rust module by its path, such as apiserver::store or hyper::",
+        "unknown part {name:?}; use one of {}, or the path of a Rust module, such as apiserver::store or hyper::",
         .known.join(", ")
     )]
     Part { name: String, known: Vec<&'static str> },
@@ -157,6 +157,6 @@ mod tests {
         let refused = |text: &str| text.parse::<Filter>().unwrap_err().to_string();
         assert!(refused("loud").starts_with("\"loud\" is no level; "));
         assert!(refused("vm=loud").starts_with("\"loud\" is no level; "));
-        assert!(refused("vmm=debug").starts_with("there is no part \"vmm\"; parts are apiserver, "));
+        assert!(refused("vmm=debug").starts_with("unknown part \"vmm\"; use one of apiserver, "));
     }
 }

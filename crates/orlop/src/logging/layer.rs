@@ -1,4 +1,4 @@
-//! From what the code tells (`tracing`) to lines.
+//! Turns the events of `tracing` into lines of the log.
 
 use std::sync::Arc;
 

@@ -17,10 +17,10 @@ const CONTROLLER: &str = "controller";
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// For people: time, level, component and part, what happened, then key=value.
+    /// For people: time, level, component, part and message, then key=value.
     #[default]
     Text,
-    /// For programs: an object per line.
+    /// For programs: one JSON object per line.
     Json,
 }
 

@@ -23,6 +23,8 @@ pub(super) const PARTS: &[Part] = &[
     part("virt-controller", "virt-controller", "virt_controller", ""),
     part("vm", "virt-controller", "virt_controller::vm", "vm-controller"),
     part("vmi", "virt-controller", "virt_controller::vmi", "vmi-controller"),
+    part("budgets", "virt-controller", "virt_controller::disruption_budget", "disruptionbudget-controller"),
+    part("vmi-sets", "virt-controller", "virt_controller::replicaset", "vmi-replicaset-controller"),
     part("handlers", "virt-controller", "virt_controller::node", "node-controller"),
     part("kube-controllers", "kube-controllers", "kube_controllers", ""),
     part("deployment", "kube-controllers", "kube_controllers::deployment", "deployment-controller"),
@@ -52,6 +54,8 @@ pub(super) const PARTS: &[Part] = &[
     part("virt-handler", "virt-handler", "virt_handler", "virt-handler"),
     part("virt-launcher", "virt-launcher", "virt_launcher", ""),
     part("qemu", "virt-launcher", "hypervisor", ""),
+    part("launcher-api", "", "launcher_api", ""),
+    part("certificates", "", "certificates", ""),
     part("manager", "", "manager", ""),
     part("network", "", "network", ""),
     part("storage", "", "storage", ""),
@@ -60,6 +64,7 @@ pub(super) const PARTS: &[Part] = &[
     part("structural", "", "structural", ""),
     part("virt-api", "", "virt_api", ""),
     part("virt-rules", "", "virt_rules", ""),
+    part("virt-server", "", "virt_server", ""),
     part("orlop", "", "orlop", ""),
 ];
 

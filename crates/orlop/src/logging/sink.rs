@@ -1,4 +1,4 @@
-//! Where lines go.
+//! Where the lines of the log are written.
 
 use std::io::Write as _;
 use std::path::Path;

@@ -26,7 +26,7 @@ pub(super) enum Component {
     Scheduler,
     /// The node agent: pods, their networks and volumes.
     Node,
-    /// The node's controller of virtual machines.
+    /// The controller that runs virtual machines on the node.
     VirtHandler,
     /// The launcher of one VM, which must be named.
     #[value(alias = "launcher")]
@@ -79,7 +79,7 @@ pub(super) fn show(component: Component, path: &Path, part: &Part, out: &mut imp
     out.flush()?;
     let Some(changes) = changes else { return Ok(()) };
     loop {
-        changes.wait().context("wait for more")?;
+        changes.wait().context("wait for new lines")?;
         each_line(&mut current, component, |line| out.write_all(line.as_bytes()))?;
         if let Ok(newer) = File::open(path)
             && newer.metadata()?.ino() != current.get_ref().metadata()?.ino()
@@ -96,10 +96,10 @@ fn open(path: &Path) -> anyhow::Result<BufReader<File>> {
     match File::open(path) {
         Ok(file) => Ok(BufReader::new(file)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("{} is not there; did `orlop up` run with this --data-dir?", path.display())
+            bail!("{} does not exist; did `orlop up` run with this --data-dir?", path.display())
         }
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            bail!("{} is for its owner alone; try sudo", path.display())
+            bail!("only its owner can read {}; use sudo", path.display())
         }
         Err(error) => Err(error).with_context(|| format!("open {}", path.display())),
     }
@@ -136,13 +136,13 @@ fn component_of(line: &str) -> Option<String> {
     word.split(['/', ':']).next().map(str::to_owned)
 }
 
-/// Changes in the folder of a file.
+/// Changes in the directory of a file.
 struct Changes(File);
 
 impl Changes {
     fn beside(path: &Path) -> anyhow::Result<Self> {
         let folder = path.parent().unwrap_or(path);
-        let events = inotify::init(CreateFlags::CLOEXEC).context("wait for more")?;
+        let events = inotify::init(CreateFlags::CLOEXEC).context("wait for new lines")?;
         let wanted = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO;
         inotify::add_watch(&events, folder, wanted).with_context(|| format!("look at {}", folder.display()))?;
         Ok(Self(File::from(events)))
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     const OLD: &str = "2026-01-01T00:00:00.000000Z INFO  apiserver: created name=a\n";
-    const VM: &str = "2026-01-01T00:00:01.000000Z WARN  virt-controller/vm: not reconciled error=\" apiserver: \"\n";
+    const VM: &str = "2026-01-01T00:00:01.000000Z WARN  virt-controller/vm: cannot reconcile error=\" apiserver: \"\n";
     const JSON: &str =
         "{\"time\":\"t\",\"level\":\"info\",\"component\":\"apiserver\",\"part\":\"apiserver\",\"message\":\"x\"}\n";
 

@@ -1,4 +1,4 @@
-//! A launcher's log, as the API server tells it.
+//! The log of a launcher, read through the API server.
 
 use std::io::Write;
 
@@ -31,7 +31,7 @@ pub(super) fn show(vm: &str, stream: Stream, part: &Part, target: &Target, out: 
     runtime.block_on(async {
         let client = target.client().await?;
         let (_, vmi) = machine(&client, vm).await?;
-        let Some(vmi) = vmi else { bail!("{vm} does not run, and its log goes with its launcher") };
+        let Some(vmi) = vmi else { bail!("VM {vm} is not running, and its log ends with its launcher") };
         let pod = pod(&client, &vmi).await?;
         copy(&client, &pod, stream, part, out).await
     })
@@ -42,7 +42,7 @@ async fn pod(client: &Client, vmi: &VirtualMachineInstance) -> anyhow::Result<St
     let own = ListParams::default().labels(&format!("{}={}", label::CREATED_BY, vmi.uid().unwrap_or_default()));
     let pods = Api::<Pod>::default_namespaced(client.clone()).list(&own).await.context("find the launcher")?;
     let newest = pods.into_iter().max_by_key(|pod| pod.creation_timestamp().map(|time| time.0));
-    let Some(pod) = newest else { bail!("{} has no launcher yet", vmi.name_any()) };
+    let Some(pod) = newest else { bail!("VM {} has no launcher yet", vmi.name_any()) };
     Ok(pod.name_any())
 }
 

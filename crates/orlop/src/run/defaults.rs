@@ -1,4 +1,4 @@
-//! What a manifest may leave out when there is no admission to fill it in.
+//! Defaults for what a manifest may leave out, because there is no admission.
 
 use api::devices::{Disk, DiskBus, DiskTarget};
 use api::networks::{Interface, InterfaceMasquerade, Network, PodNetwork};

@@ -1,4 +1,4 @@
-//! How other commands ask `orlop up` how it is: a socket in its folder, for its owner alone.
+//! How other commands ask `orlop up` how it is: a socket in its directory, for its owner alone.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -25,7 +25,8 @@ pub(crate) fn listen(data: &Path) -> anyhow::Result<UnixListener> {
     let socket = socket(data)?;
     let listener =
         UnixListener::bind(socket.path()).with_context(|| format!("listen on {}", data.join(SOCKET).display()))?;
-    std::fs::set_permissions(socket.path(), std::fs::Permissions::from_mode(0o600)).context("protect the socket")?;
+    std::fs::set_permissions(socket.path(), std::fs::Permissions::from_mode(0o600))
+        .context("set the permissions of the socket")?;
     Ok(listener)
 }
 
@@ -50,7 +51,7 @@ pub(crate) async fn ask(data: &Path) -> anyhow::Result<Report> {
         .with_context(|| format!("connect to {}", data.join(SOCKET).display()))?;
     let mut text = Vec::new();
     stream.take(LONGEST).read_to_end(&mut text).await.context("read the answer")?;
-    serde_json::from_slice(&text).context("understand the answer")
+    serde_json::from_slice(&text).context("decode the answer")
 }
 
 #[cfg(test)]
@@ -64,9 +65,9 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let deep = data.path().join("x".repeat(120));
         std::fs::create_dir(&deep).unwrap();
-        let parts = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), Some("ill".to_owned()))]);
-        let expected = Report { pid: 7, parts: parts.clone(), ..Report::default() };
-        let reporter = move || Report { pid: 7, parts: parts.clone(), ..Report::default() };
+        let components = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), Some("ill".to_owned()))]);
+        let expected = Report { pid: 7, components: components.clone(), ..Report::default() };
+        let reporter = move || Report { pid: 7, components: components.clone(), ..Report::default() };
         tokio::spawn(serve(listen(&deep).unwrap(), reporter));
         assert_eq!(ask(&deep).await.unwrap(), expected);
         assert_eq!(std::fs::metadata(deep.join(SOCKET)).unwrap().permissions().mode() & 0o777, 0o600);

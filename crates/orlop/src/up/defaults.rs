@@ -1,4 +1,4 @@
-//! Objects that a machine of its own begins with. What is there already is the user's.
+//! The objects that a new machine starts with. Existing objects belong to the user and are not changed.
 
 use anyhow::Context as _;
 use api::kubevirt::KubeVirt;
@@ -49,7 +49,7 @@ pub(crate) async fn install(client: &Client, provisioner: &str) -> anyhow::Resul
 /// Earlier releases wrote down what ran guests at their first start, and a machine that had changed since was not believed.
 /// What nobody has touched since then is theirs, not a person's.
 async fn thaw(api: &Api<KubeVirt>) -> anyhow::Result<()> {
-    let Some(object) = api.get_opt("kubevirt").await.context("look for the defaults")? else { return Ok(()) };
+    let Some(object) = api.get_opt("kubevirt").await.context("list the default objects")? else { return Ok(()) };
     let developer = &json!(object.spec)["configuration"]["developerConfiguration"];
     let is_applied = object.annotations().contains_key(crate::apply::LAST_APPLIED);
     if is_applied || object.metadata.generation != Some(1) || *developer != json!({ "useEmulation": true }) {
@@ -60,7 +60,7 @@ async fn thaw(api: &Api<KubeVirt>) -> anyhow::Result<()> {
         "spec": { "configuration": { "developerConfiguration": null } },
     });
     let patched = api.patch("kubevirt", &PatchParams::default(), &Patch::Merge(&patch)).await;
-    patched.map(drop).context("let the machine say what runs guests")
+    patched.map(drop).context("enable emulation in the KubeVirt object")
 }
 
 async fn create<K>(api: Api<K>, object: Value) -> anyhow::Result<()>
@@ -69,7 +69,7 @@ where
 {
     let object: K = serde_json::from_value(object).context("read a default")?;
     // Looked for first: admission may refuse a second one for another reason than its name.
-    if api.get_opt(&object.name_any()).await.context("look for the defaults")?.is_some() {
+    if api.get_opt(&object.name_any()).await.context("list the default objects")?.is_some() {
         return Ok(());
     }
     match api.create(&PostParams::default(), &object).await {
@@ -81,13 +81,14 @@ where
 #[cfg(test)]
 mod tests {
     use apiserver::{ApiServer, Identity, Place};
+    use manager::context::Chance;
 
     use super::*;
 
     #[tokio::test]
     async fn what_an_earlier_release_froze_is_thawed_and_what_a_person_wrote_stays() {
-        let server = ApiServer::builder(Place::Memory).start().await.unwrap();
-        crate::crds::install(&server).await.unwrap();
+        let settings = virt_server::Settings::new(Chance::seeded(1)).unwrap();
+        let server = virt_server::start(ApiServer::builder(Place::Memory), settings).await.unwrap();
         let client = Client::new(server.for_identity(Identity::admin()), "default");
         install(&client, "p").await.unwrap();
         let api: Api<KubeVirt> = Api::namespaced(client.clone(), NAMESPACE);

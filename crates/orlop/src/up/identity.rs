@@ -1,12 +1,11 @@
-//! Which VM a launcher's pod belongs to: it comes back to the addresses that it had.
+//! Finds the VM that a launcher's pod belongs to, so that the VM keeps its addresses.
 
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use node::agent::parts::{Answer, Failure, Identities};
 use virt_handler::identity;
-
-use super::image;
+use virt_server::is_same_image;
 
 /// Asks the API server: from the pod's instance to its VM, by UID, in the pod's own namespace. Only pods of the machine's own
 /// programs are asked about, since nobody but virt-controller makes those.
@@ -30,7 +29,7 @@ impl OfVms {
             .iter()
             .find(|owner| owner.controller == Some(true) && owner.kind == VirtualMachineInstance::kind(&()));
         let (Some(owner), Some(namespace), true) =
-            (owner, pod.namespace(), images.any(|used| image::is_same(used, self.image)))
+            (owner, pod.namespace(), images.any(|used| is_same_image(used, self.image)))
         else {
             return Ok(None);
         };
@@ -45,9 +44,10 @@ impl OfVms {
 #[cfg(test)]
 mod tests {
     use api::vm::VirtualMachine;
-    use apiserver::{ApiServer, Place};
+    use apiserver::{ApiServer, Identity, Place};
     use k8s_openapi::api::core::v1::Namespace;
     use kube::api::PostParams;
+    use manager::context::Chance;
     use serde::Serialize;
     use serde::de::DeserializeOwned;
     use serde_json::{Value, json};
@@ -62,9 +62,9 @@ mod tests {
 
     impl Bench {
         async fn new() -> Self {
-            let server = ApiServer::builder(Place::Memory).start().await.unwrap();
-            crate::crds::install(&server).await.unwrap();
-            let client = crate::up::parts::client(&server, "test");
+            let settings = virt_server::Settings::new(Chance::seeded(1)).unwrap();
+            let server = virt_server::start(ApiServer::builder(Place::Memory), settings).await.unwrap();
+            let client = Client::new(server.for_identity(Identity::admin()), "default");
             let bench = Self { identities: OfVms { client, image: IMAGE } };
             for name in ["red", "blue"] {
                 let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
@@ -88,7 +88,7 @@ mod tests {
         }
 
         async fn vm(&self, namespace: &str, name: &str) -> String {
-            let template = json!({ "spec": { "domain": { "devices": {} } } });
+            let template = json!({ "spec": { "domain": { "devices": {}, "memory": { "guest": "64Mi" } } } });
             let spec = json!({ "runStrategy": "Halted", "template": template });
             self.make::<VirtualMachine>(namespace, json!({ "metadata": { "name": name }, "spec": spec })).await
         }
@@ -96,7 +96,7 @@ mod tests {
         /// An instance that says that this is its VM; its UID.
         async fn vmi(&self, namespace: &str, name: &str, owner: Value) -> String {
             let metadata = json!({ "name": name, "ownerReferences": [owner] });
-            let spec = json!({ "domain": { "devices": {} } });
+            let spec = json!({ "domain": { "devices": {}, "memory": { "guest": "64Mi" } } });
             self.make::<VirtualMachineInstance>(namespace, json!({ "metadata": metadata, "spec": spec })).await
         }
 

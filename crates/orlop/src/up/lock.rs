@@ -1,4 +1,4 @@
-//! One `orlop up` per folder.
+//! The lock that allows one `orlop up` per data directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -10,13 +10,13 @@ use rustix::fs::FlockOperation;
 /// The lock, and the process that holds it.
 const FILE: &str = "up.pid";
 
-/// The folder is ours as long as this is held; the kernel lets go of it with the process, however it ends.
+/// The directory is ours as long as this is held; the kernel lets go of it with the process, however it ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
 }
 
-/// Takes the folder, or says who has it.
+/// Takes the directory, or says who has it.
 pub(crate) fn take(data: &Path) -> anyhow::Result<Lock> {
     let mut file = open(data)?;
     if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -27,7 +27,7 @@ pub(crate) fn take(data: &Path) -> anyhow::Result<Lock> {
     Ok(Lock { _file: file })
 }
 
-/// The process that has the folder, if one has.
+/// The process that has the directory, if one has.
 pub(crate) fn holder(data: &Path) -> anyhow::Result<Option<u32>> {
     if !data.join(FILE).exists() {
         return Ok(None);
@@ -40,7 +40,7 @@ pub(crate) fn holder(data: &Path) -> anyhow::Result<Option<u32>> {
     }
 }
 
-/// Waits until nobody has the folder, and takes it.
+/// Waits until nobody has the directory, and takes it.
 pub(crate) fn wait(data: &Path) -> anyhow::Result<Lock> {
     let file = open(data)?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive).with_context(|| written(&data.join(FILE)))?;

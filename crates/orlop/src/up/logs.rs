@@ -21,7 +21,7 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Logs below a folder.
+    /// Logs below a directory.
     pub(super) fn new(folder: PathBuf) -> Self {
         Self { folder, client: Arc::default() }
     }

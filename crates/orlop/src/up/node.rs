@@ -1,7 +1,8 @@
-//! The node of `orlop up`: what it is found to have, and its parts.
+//! The node of `orlop up`: what it is found to have, and its components.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::future::pending;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,29 +10,30 @@ use anyhow::{Context as _, bail};
 use hypervisor::accelerator::{self, Choice, Finding, Probe};
 use manager::context::Started;
 use manager::descriptor::Descriptor;
-use network::cni::{self, Cni};
-use network::phase1::Protocol;
+use network::cni::Cni;
+use network::guest_network::Protocol;
 use node::agent::{Agent, MachineImage};
 use node::hollow::HollowNodes;
-use node::provisioner::Provisioner;
-use node::runtime::{Places, Runtime};
+use node::provisioner::{MACHINE, Provisioner};
+use node::runtime::{Runtime, RuntimePaths};
 use storage::images::Images;
 use storage::pull::{Limits, Registries};
 use tokio::sync::watch;
-use virt_handler::Handler;
 use virt_handler::hollow::HollowHandlers;
+use virt_handler::{Handler, NodeGuests};
+use virt_server::{Component, LOCAL_VOLUMES};
 
+use super::agents::Agents;
+use super::components::Components;
+use super::home::{Home, Role};
 use super::identity::OfVms;
-use super::parts::Parts;
+use super::pod_network::{NetworkArguments, has_ipv6};
 use super::report::Less;
-use super::{HANDLER, MACHINE_IMAGE, places, preflight, program, reach, vhost};
+use super::{LOOK, MACHINE_IMAGE, install, paths, reach, vhost};
 use crate::{hollow, workbench};
 
 /// Where the program is inside launchers.
 const PROGRAM: &str = "/usr/bin/orlop";
-/// Users of launchers: one per pod, beyond those of people, of containers' and of systemd's ranges.
-const FIRST_USER: u32 = 0x4f52_0000;
-const USERS: u32 = 0x1_0000;
 /// What the machine's own programs and `orlop up` keep.
 const RESERVED_MEMORY: u64 = 512 << 20;
 
@@ -39,89 +41,46 @@ const RESERVED_MEMORY: u64 = 512 << 20;
 #[derive(clap::Args)]
 #[group(id = "up_node")]
 pub(crate) struct Arguments {
-    /// The node's name; by default the machine's.
+    /// Name of the node. The default is the machine's host name.
     #[arg(long, value_name = "NAME", env = "ORLOP_NODE_NAME")]
     node_name: Option<String>,
-    /// The QEMU to run.
+    /// QEMU program to run guests with.
     #[arg(long, default_value = "qemu-system-x86_64", env = "ORLOP_QEMU")]
     pub(super) qemu: PathBuf,
-    /// What runs guests: auto (KVM where it works, else emulation), kvm or tcg (emulation).
+    /// Accelerator: auto (KVM if it works, otherwise emulation), kvm or tcg (emulation).
     #[arg(long, default_value_t = Choice::Auto, env = "ORLOP_ACCELERATOR")]
     accelerator: Choice,
-    /// A registry that is spoken to without TLS: HOST or HOST:PORT.
+    /// Registry to access without TLS: HOST or HOST:PORT.
     #[arg(long = "insecure-registry", value_name = "HOST", env = "ORLOP_INSECURE_REGISTRY", value_delimiter = ',')]
     insecure_registries: Vec<String>,
-    /// A folder of this machine that images may come from, as `image: oci:FOLDER:TAG`: whoever may create VMs may read them.
-    /// The folder `oci` below the data folder is always one.
-    #[arg(long = "image-folder", value_name = "FOLDER", env = "ORLOP_IMAGE_FOLDER", value_delimiter = ',')]
+    /// Directory on this machine that VMs may use images from, as `image: oci:DIR:TAG`. Everyone who may create VMs can
+    /// read these images. The directory `oci` in the data directory is always allowed.
+    #[arg(long = "image-dir", value_name = "DIR", env = "ORLOP_IMAGE_DIR", value_delimiter = ',')]
+    image_dirs: Vec<PathBuf>,
+    /// The earlier name of `--image-dir`.
+    #[arg(long = "image-folder", value_name = "DIR", env = "ORLOP_IMAGE_FOLDER", value_delimiter = ',', hide = true)]
     image_folders: Vec<PathBuf>,
-    /// What pods and guests are told about name servers.
+    /// File with the name servers that pods and guests use.
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf", env = "ORLOP_RESOLV_CONF")]
     resolv_conf: PathBuf,
-    /// A port of this machine that pods and guests may reach, at all its addresses: PORT, PORT/udp or PORT/sctp. Without any,
-    /// they reach the API at their gateway and the name servers that they are told of.
+    /// Port of this machine that pods and guests may connect to, on all its addresses: PORT, PORT/udp or PORT/sctp. By
+    /// default, they can only reach the API, at their gateway, and their name servers.
     #[arg(long = "allow-host-port", value_name = "PORT", value_parser = reach::port, env = "ORLOP_ALLOW_HOST_PORT", value_delimiter = ',')]
     allowed_ports: Vec<(u16, Protocol)>,
     #[command(flatten)]
     network: NetworkArguments,
 }
 
-/// The pods' network.
-#[derive(clap::Args)]
-#[group(id = "up_network")]
-struct NetworkArguments {
-    /// The bridge that connects pods.
-    #[arg(long, value_name = "NAME", default_value = "orlop0", env = "ORLOP_BRIDGE")]
-    bridge: String,
-    /// Addresses of pods.
-    #[arg(long, value_name = "CIDR", default_value = "10.219.0.0/16", value_parser = subnet::<Ipv4Addr>, env = "ORLOP_POD_CIDR")]
-    pod_cidr: (Ipv4Addr, u8),
-    /// Addresses of pods of the other family; "none" for none.
-    #[arg(long, value_name = "CIDR", default_value = "fd21:9a5c::/64", value_parser = optional_subnet, env = "ORLOP_POD_CIDR6")]
-    pod_cidr6: Subnet6,
-}
-
-/// A subnet, or none.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Subnet6(Option<(Ipv6Addr, u8)>);
-
-impl NetworkArguments {
-    /// The network that they describe, in the folder of `orlop up`.
-    fn cni(self, data: &Path) -> anyhow::Result<Cni> {
-        let Self { bridge, pod_cidr: subnet4, pod_cidr6: Subnet6(subnet6) } = self;
-        let subnet6 = subnet6.filter(|_| has_ipv6());
-        let network = cni::Network { bridge, subnet4, subnet6, mtu: None };
-        let settings = cni::Settings { network, plugins: preflight::plugins(), state: places::network(data) };
-        Cni::new(settings).context("prepare the pods' network")
-    }
-}
-
-/// Whether links of this machine get IPv6 addresses.
-fn has_ipv6() -> bool {
-    let off = std::fs::read_to_string("/proc/sys/net/ipv6/conf/default/disable_ipv6");
-    off.is_ok_and(|off| off.trim() == "0")
-}
-
-fn subnet<A: std::str::FromStr>(text: &str) -> Result<(A, u8), String> {
-    let wrong = || format!("{text:?} is no subnet such as 10.219.0.0/16");
-    let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-    Ok((address.parse().map_err(|_| wrong())?, prefix.parse().map_err(|_| wrong())?))
-}
-
-fn optional_subnet(text: &str) -> Result<Subnet6, String> {
-    if text == "none" { Ok(Subnet6(None)) } else { subnet(text).map(Some).map(Subnet6) }
-}
-
-/// The OCI runtime of this machine, with the pods of this folder.
-pub(crate) async fn runtime(data: &Path) -> anyhow::Result<Runtime> {
-    let program = program::install(data)?;
-    let places = Places { state: places::shims(data), program };
-    Runtime::find(places, &["runc", "crun"]).await.context("find an OCI runtime that works")
+/// The OCI runtime of this machine, with the pods below a node's directory.
+pub(crate) async fn runtime(data: &Path, root: &Path) -> anyhow::Result<Runtime> {
+    let program = install::install(data)?;
+    let paths = RuntimePaths { state: paths::shims(root), program };
+    Runtime::find(paths, &["runc", "crun"]).await.context("find an OCI runtime that works")
 }
 
 /// What was found out about the machine.
 pub(crate) struct Found {
-    name: String,
+    home: Home,
     data: PathBuf,
     program: PathBuf,
     qemu: PathBuf,
@@ -130,7 +89,6 @@ pub(crate) struct Found {
     findings: watch::Sender<Option<Finding>>,
     runtime: Runtime,
     network: Cni,
-    images: Images,
     registries: Registries,
     resolv_conf: PathBuf,
     allowed_ports: Vec<(u16, Protocol)>,
@@ -139,39 +97,45 @@ pub(crate) struct Found {
 }
 
 impl Arguments {
+    /// Where a process of this role is, on this machine.
+    pub(super) fn home(&self, role: Role, data: &Path) -> Home {
+        let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+        Home::new(role, &self.node_name.clone().unwrap_or_else(host), data)
+    }
+
     /// Tries what is there.
-    pub(super) async fn find(self, data: &Path) -> anyhow::Result<Found> {
+    pub(super) async fn find(self, data: &Path, home: Home) -> anyhow::Result<Found> {
         let Self {
-            node_name,
+            node_name: _,
             qemu,
             accelerator,
             insecure_registries,
+            image_dirs,
             image_folders,
             resolv_conf,
             allowed_ports,
             network,
         } = self;
         let Some(qemu) = hypervisor::programs::qemu(&qemu) else { bail!("{} was not found", qemu.display()) };
-        let host = || rustix::system::uname().nodename().to_string_lossy().to_lowercase();
-        for folder in [places::shims(data), places::kubelet(data), places::handler(data)] {
+        for folder in [paths::shims(&home.root), paths::handler(&home.root)] {
             std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
         }
-        node::agent::share_pods(&places::kubelet(data)).context("share the mounts of pods")?;
         let lacks_ipv6 = network.pod_cidr6.0.is_some() && !has_ipv6();
-        let network = network.cni(data)?;
+        let network = network.cni(data, home.network_node())?;
         let hint = "prepare the pods' network (--bridge, --pod-cidr, --pod-cidr6)";
         let prepared = async { network.prepare().await.context(hint) };
-        let program = program::install(data)?;
+        let program = install::install(data)?;
         // Where virt-handler finds the answer, too.
-        let probe = Probe::new(Some(&program), &qemu, &places::handler(data));
+        let probe = Probe::new(Some(&program), &qemu, &paths::handler(&home.root));
         let probed = async { accelerator::find(accelerator, &probe).await.context("find out what runs guests here") };
-        let (finding, runtime, ()) = tokio::try_join!(probed, runtime(data), prepared)?;
+        let (finding, runtime, ()) = tokio::try_join!(probed, runtime(data, &home.root), prepared)?;
         vhost::load();
         let mut registries = workbench::registries(&insecure_registries)?;
-        // What is in the machine's own folder root has put there.
-        registries.set_folders(image_folders.into_iter().chain([places::own_images(data)]).collect());
+        // What is in the machine's own directory root has put there.
+        let allowed = image_dirs.into_iter().chain(image_folders).chain([paths::own_images(data)]);
+        registries.allow_directories(allowed.collect());
         Ok(Found {
-            name: node_name.unwrap_or_else(host),
+            home,
             data: data.to_owned(),
             program,
             qemu,
@@ -179,7 +143,6 @@ impl Arguments {
             findings: watch::Sender::new(Some(finding)),
             runtime,
             network,
-            images: Images::open(&places::images(data), Limits::default()).context("open the images")?,
             registries,
             resolv_conf,
             allowed_ports,
@@ -196,21 +159,32 @@ fn of_qemu(qemu: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((seen.clone(), seen))
 }
 
-/// What the parts of a node are made with.
+/// What this process does of a node's work. The machine's volumes are made once for all its nodes.
+#[derive(Default)]
 struct Settings {
-    agent: node::agent::Settings,
-    volumes: PathBuf,
+    agent: Option<node::agent::Settings>,
+    volumes: Option<Volumes>,
+}
+
+struct Volumes {
+    machine: String,
+    directory: PathBuf,
 }
 
 const NODE: &[Descriptor<Settings>] = &[
-    Descriptor::new("node-agent", &[], |context, settings| {
-        let agent = Agent::new(context, settings.agent.clone());
+    Descriptor::new("node-agent", &[], |context, Settings { agent, .. }| {
+        let Some(settings) = agent.clone() else { return Ok(Started::until_stopped(context, pending())) };
+        let agent = Agent::new(context, settings);
         Ok(Started::until_stopped(context, async move { agent.run().await }))
     }),
-    Descriptor::new("local-volumes", &[], |context, settings| {
-        let provisioner = Provisioner::new(context, &settings.agent.node, &settings.volumes);
-        Ok(Started::until_stopped(context, async move { provisioner.run().await }))
-    }),
+    Descriptor {
+        account: LOCAL_VOLUMES,
+        ..Descriptor::new("local-volumes", &[], |context, Settings { volumes, .. }| {
+            let Some(volumes) = volumes else { return Ok(Started::until_stopped(context, pending())) };
+            let provisioner = Provisioner::new(context, &volumes.machine, &volumes.directory);
+            Ok(Started::until_stopped(context, async move { provisioner.run().await }))
+        })
+    },
 ];
 
 const VIRT_HANDLER: &[Descriptor<virt_handler::Settings>] =
@@ -231,7 +205,7 @@ impl Found {
     pub(super) async fn let_pods_reach(&self, api_port: u16) -> anyhow::Result<()> {
         let name_servers = node::agent::name_servers(&self.resolv_conf);
         let services = reach::services(&self.network.gateways(), api_port, &name_servers, &self.allowed_ports);
-        self.network.let_reach(services).await.context("open to pods what they may use of this machine")
+        self.network.let_reach(services).await.context("open the ports that pods may reach")
     }
 
     /// What guests run with, now and after every change.
@@ -249,18 +223,18 @@ impl Found {
     pub(super) fn less(&self) -> Vec<Less> {
         let ipv6 = || Less {
             what: "no IPv6".to_owned(),
-            why: "pods and guests have IPv4 addresses alone: IPv6 is off on this machine".to_owned(),
-            remedy: "`sysctl net.ipv6.conf.default.disable_ipv6=0` and start again, or say `--pod-cidr6 none`"
+            why: "pods and guests only have IPv4 addresses: IPv6 is disabled on this machine".to_owned(),
+            remedy: "run `sysctl net.ipv6.conf.default.disable_ipv6=0` and restart, or use `--pod-cidr6 none`"
                 .to_owned(),
         };
         let open = self.network.unguarded().map(|why| Less {
             what: "no firewall".to_owned(),
-            why: format!("pods and guests reach every service of this machine and a cloud's metadata: {why}"),
-            remedy: "use a kernel with nft_ct and nft_reject, or let a firewall in front of it do that".to_owned(),
+            why: format!("pods and guests can reach every service of this machine and the cloud's metadata: {why}"),
+            remedy: "use a kernel with nft_ct and nft_reject, or another firewall".to_owned(),
         });
         let forgeable = self.network.forgeable().map(|why| Less {
             what: "no guard".to_owned(),
-            why: format!("containers can send in the name of other pods: {why}"),
+            why: format!("containers can spoof the addresses of other pods: {why}"),
             remedy: "use a kernel with nf_tables for bridges (CONFIG_NF_TABLES_BRIDGE)".to_owned(),
         });
         self.lacks_ipv6.then(ipv6).into_iter().chain(open).chain(forgeable).collect()
@@ -269,16 +243,38 @@ impl Found {
     /// What `orlop status` tells of the machine.
     pub(super) fn facts(&self) -> BTreeMap<String, String> {
         BTreeMap::from([
-            ("node".to_owned(), self.name.clone()),
+            ("node".to_owned(), self.home.described()),
             ("runtime".to_owned(), format!("{} {}", self.runtime.name(), self.runtime.version())),
             ("data".to_owned(), self.data.display().to_string()),
         ])
     }
 
-    /// Starts the node's parts.
-    pub(super) fn start(self, parts: &mut Parts, api_port: u16) {
+    /// The program that everything of this machine is run with.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Where this process is.
+    pub(super) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    fn volumes(&self) -> Volumes {
+        Volumes { machine: self.home.machine.clone(), directory: paths::volumes(&self.data) }
+    }
+
+    /// Starts what several nodes have in common.
+    pub(super) fn start_common(&self, components: &mut Components) {
+        let settings = Settings { volumes: Some(self.volumes()), ..Settings::default() };
+        components.start("node", Component::Node(self.home.node.clone()), NODE, settings);
+        self.follow_machine();
+    }
+
+    /// Starts the node: its agent, and its virt-handler.
+    pub(super) fn start(self, components: &mut Components, api_port: u16, guests: NodeGuests) -> anyhow::Result<()> {
+        let volumes = self.home.is_sole().then(|| self.volumes());
         let Self {
-            name,
+            home,
             data,
             program,
             qemu,
@@ -286,40 +282,71 @@ impl Found {
             findings,
             runtime,
             network,
-            images,
             registries,
             resolv_conf,
             allowed_ports: _,
             lacks_ipv6: _,
         } = self;
+        let kubelet = paths::kubelet(&home.root);
+        std::fs::create_dir_all(&kubelet).with_context(|| format!("create {}", kubelet.display()))?;
+        node::agent::share_pods(&kubelet).context("share the mounts of pods")?;
+        let images = Images::open(&paths::images(&home.root), Limits::default()).context("open the images")?;
         let addresses = network.gateways();
         let api_server = addresses.first().map(|gateway| SocketAddr::new(*gateway, api_port));
         let agent = node::agent::Settings {
-            node: name.clone(),
-            root: places::kubelet(&data),
-            logs: places::logs(&data),
+            node: home.node.clone(),
+            root: kubelet.clone(),
+            logs: paths::logs(&data),
             runtime: Arc::new(runtime),
             images: Arc::new(images),
             registries,
             network: Some(Arc::new(network)),
-            identities: Some(Arc::new(OfVms { client: parts.client(HANDLER), image: MACHINE_IMAGE })),
+            identities: Some(Arc::new(OfVms {
+                client: components.client(&Component::VirtHandler)?,
+                image: MACHINE_IMAGE,
+            })),
             machine: MachineImage {
                 name: MACHINE_IMAGE.to_owned(),
                 files: [(program.clone(), PROGRAM.into())].into_iter().chain(of_qemu(&qemu)).collect(),
-                users: FIRST_USER..FIRST_USER + USERS,
+                users: home.users(),
+                is_for: virt_controller::is_launcher,
             },
             resolv_conf,
             reserved_memory: RESERVED_MEMORY,
+            nodes: home.nodes(),
             addresses,
             api_server,
-            labels: BTreeMap::new(),
+            labels: BTreeMap::from([(MACHINE.to_owned(), home.machine.clone())]),
         };
-        parts.start("node", &format!("system:node:{name}"), NODE, Settings { agent, volumes: places::volumes(&data) });
-        let mut handler = virt_handler::Settings::of(&name, places::kubelet(&data), places::handler(&data), program);
+        let settings = Settings { agent: Some(agent), volumes };
+        components.start("node", Component::Node(home.node.clone()), NODE, settings);
+        let mut handler = virt_handler::Settings::of(&home.node, kubelet, paths::handler(&home.root), program);
         handler.qemu = qemu;
         handler.accelerator = accelerator;
         handler.findings = findings;
-        parts.start("virt-handler", HANDLER, VIRT_HANDLER, handler);
+        handler.guests = guests;
+        components.start("virt-handler", Component::VirtHandler, VIRT_HANDLER, handler);
+        Ok(())
+    }
+
+    /// Goes on finding out what guests run with, where the nodes that run them are processes of their own. What was found is
+    /// remembered: a look costs nothing while the machine stays as it is.
+    fn follow_machine(&self) {
+        let (findings, choice) = (self.findings.clone(), self.accelerator);
+        let probe = Probe::new(Some(&self.program), &self.qemu, &paths::handler(&self.home.root));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(LOOK).await;
+                match accelerator::find(choice, &probe).await {
+                    Ok(finding) => drop(findings.send_if_modified(|known| {
+                        let differs = known.as_ref() != Some(&finding);
+                        *known = Some(finding);
+                        differs
+                    })),
+                    Err(error) => tracing::warn!(%error, "what runs guests on this machine could not be found out"),
+                }
+            }
+        });
     }
 }
 
@@ -334,22 +361,9 @@ const HOLLOW_HANDLERS: &[Descriptor<u32>] = &[Descriptor::new("hollow-handlers",
     Ok(Started::until_stopped(context, async move { handlers.run().await }))
 })];
 
-/// Starts nodes that only pretend.
-pub(super) fn start_hollow(parts: &mut Parts, count: u32) {
-    parts.start("node", "system:node:hollow", HOLLOW_NODES, count);
-    parts.start("virt-handler", HANDLER, HOLLOW_HANDLERS, count);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn subnets_are_read_and_mistakes_are_told() {
-        assert_eq!(subnet::<Ipv4Addr>("10.1.0.0/24"), Ok((Ipv4Addr::new(10, 1, 0, 0), 24)));
-        assert_eq!(optional_subnet("none"), Ok(Subnet6(None)));
-        for text in ["10.1.0.0", "10.1.0/24", "fd00::/x", ""] {
-            assert!(subnet::<Ipv4Addr>(text).is_err() && optional_subnet(text).is_err(), "{text:?}");
-        }
-    }
+/// Starts nodes that only pretend; they have no agents.
+pub(super) fn start_hollow(components: &mut Components, count: u32) -> Agents {
+    components.start("node", Component::Node("hollow".to_owned()), HOLLOW_NODES, count);
+    components.start("virt-handler", Component::HollowHandlers, HOLLOW_HANDLERS, count);
+    Agents::default()
 }

@@ -37,7 +37,7 @@ pub(super) fn follow(client: Client) -> watch::Receiver<Nodes> {
                 }
                 Ok(Some(Event::Delete(node))) => told.send_modify(|nodes| drop(nodes.remove(&node.name_any()))),
                 Ok(None) => return,
-                Err(error) => tracing::debug!(%error, "the nodes are not heard of; they are asked again"),
+                Err(error) => tracing::debug!(%error, "cannot watch the nodes; retrying"),
             }
         }
     });
@@ -54,7 +54,7 @@ fn trouble(node: &Node) -> Option<Trouble> {
         whys.push(why);
         remedies.push(remedy);
     };
-    let log = || "`sudo orlop logs --component node` says more".to_owned();
+    let log = || "for details run `sudo orlop logs --component node`".to_owned();
     match conditions.iter().find(|one| one.type_ == "Ready") {
         Some(ready) if ready.status == "True" => {}
         Some(ready) => add(format!("not {}", words(ready)), log()),
@@ -62,17 +62,15 @@ fn trouble(node: &Node) -> Option<Trouble> {
     }
     for pressing in conditions.iter().filter(|one| one.status == "True") {
         let remedy = match pressing.type_.as_str() {
-            "DiskPressure" => {
-                "free some space: VMs start again by themselves, once a tenth or 5 GiB of the disk are free"
-            }
-            "MemoryPressure" => "stop a VM or another program: new ones start when there is memory again",
-            "PIDPressure" => "stop some programs: the machine runs out of process numbers",
+            "DiskPressure" => "free some disk space: VMs start again once a tenth of the disk or 5 GiB are free",
+            "MemoryPressure" => "stop a VM or another program: VMs start again once there is free memory",
+            "PIDPressure" => "stop some programs: the machine is running out of process IDs",
             _ => continue,
         };
         add(words(pressing), remedy.to_owned());
     }
     if is_cordoned {
-        add("cordoned".to_owned(), format!("`kubectl uncordon {}` lets it take VMs again", node.name_any()));
+        add("cordoned".to_owned(), format!("run `kubectl uncordon {}` to let it take VMs again", node.name_any()));
     }
     (!whys.is_empty()).then(|| Trouble { why: whys.join("; "), remedies })
 }

@@ -1,4 +1,4 @@
-//! What systemd is told: that everything is up, and how it is.
+//! Notifies systemd when everything is up, and of the health.
 
 use std::convert::Infallible;
 use std::os::linux::net::SocketAddrExt as _;
@@ -30,13 +30,13 @@ pub(super) async fn systemd(reporter: &Reporter) -> Infallible {
     loop {
         let report = reporter.report();
         let line = report.line();
-        let comes_up = !is_up && (report.is_well() || begun.elapsed() >= PATIENCE);
+        let comes_up = !is_up && (report.is_healthy() || begun.elapsed() >= PATIENCE);
         if comes_up || line != told {
             let ready = if comes_up { "READY=1\n" } else { "" };
             // systemd may be busy; the next look tells it.
             match socket.send(format!("{ready}STATUS={line}\n").as_bytes()) {
                 Ok(_) => (is_up, told) = (is_up || comes_up, line),
-                Err(error) => tracing::debug!(%error, "systemd was not told"),
+                Err(error) => tracing::debug!(%error, "cannot notify systemd"),
             }
         }
         sleep(if is_up { LOOK } else { FIRST_LOOK }).await;

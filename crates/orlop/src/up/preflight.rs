@@ -19,7 +19,7 @@ struct Need {
 
 const NEEDS: &[Need] = &[
     Need { what: "QEMU", why: "runs the guests", any: &[QEMU], package: Some("qemu-system-x86") },
-    Need { what: "an OCI runtime", why: "runs the pods", any: &["runc", "crun"], package: Some("runc") },
+    Need { what: "OCI runtime", why: "runs the pods", any: &["runc", "crun"], package: Some("runc") },
     Need { what: "nft", why: "connects the guests", any: &["nft"], package: Some("nftables") },
     Need {
         what: "CNI plugins",
@@ -33,7 +33,7 @@ const NEEDS: &[Need] = &[
 /// Where CNI plugins are.
 const PLUGINS: [&str; 3] = ["/usr/lib/cni", "/usr/libexec/cni", "/opt/cni/bin"];
 
-/// The folders of CNI plugins that are there.
+/// The directories of CNI plugins that are there.
 pub(crate) fn plugins() -> Vec<PathBuf> {
     PLUGINS.iter().map(PathBuf::from).filter(|folder| folder.is_dir()).collect()
 }
@@ -54,18 +54,18 @@ fn groups_trouble(mounts: &str) -> Option<String> {
     let is_groups = |line: &&str| line.contains(" - cgroup ") || line.contains(" - cgroup2 ");
     let mut groups = mounts.lines().filter(is_groups).map(|line| line.split(' ').skip(4)).peekable();
     let remedy = match groups.peek().cloned().and_then(|mut first| first.next()) {
-        None => "they are not mounted:\n  sudo mount -t cgroup2 none /sys/fs/cgroup".to_owned(),
+        None => "they are not mounted. To mount them:\n  sudo mount -t cgroup2 none /sys/fs/cgroup".to_owned(),
         Some(first) => {
             let mut options = groups.filter_map(|mut group| group.nth(1));
             if options.any(|options| options.split(',').any(|option| option == "rw")) {
                 return None;
             }
             format!(
-                "{first} is read-only. In a container, start that with --privileged; elsewhere:\n  sudo mount -o remount,rw {first}"
+                "{first} is read-only. In a container, start the container with --privileged; elsewhere:\n  sudo mount -o remount,rw {first}"
             )
         }
     };
-    Some(format!("this machine is not ready:\n\x20 control groups hold the pods, and cannot be used: {remedy}"))
+    Some(format!("this machine is not ready:\n\x20 control groups are needed for pods and cannot be used: {remedy}"))
 }
 
 /// What nft answers when it is asked for something that it always has; none if that works.
@@ -77,8 +77,8 @@ fn nft() -> Option<String> {
 fn nft_trouble(words: &str) -> String {
     format!(
         "this machine is not ready:\n\
-         \x20 nft            connects the guests, and does not work here: {words}\n\
-         the kernel may only need its module:\n\
+         \x20 nft            connects the guests, but does not work here: {words}\n\
+         the kernel module may not be loaded:\n\
          \x20 sudo modprobe nf_tables"
     )
 }
@@ -90,7 +90,7 @@ fn tell(root: bool, there: impl Fn(&str) -> bool) -> Option<String> {
     }
     let mut text = String::from("this machine is not ready:\n");
     if !root {
-        text.push_str("  root           namespaces, mounts and devices need it: run `sudo orlop up`\n");
+        text.push_str("  root           required for namespaces, mounts and devices: run `sudo orlop up`\n");
     }
     for Need { what, why, any, .. } in &missing {
         // Writing to a string cannot fail.
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(
             text,
             "this machine is not ready:\n\
-             \x20 root           namespaces, mounts and devices need it: run `sudo orlop up`\n\
+             \x20 root           required for namespaces, mounts and devices: run `sudo orlop up`\n\
              \x20 nft            connects the guests; looked for nft\n\
              \x20 CNI plugins    connect the pods; looked for /usr/lib/cni/bridge, /usr/libexec/cni/bridge, /opt/cni/bin/bridge\n\
              on Debian or Ubuntu:\n\

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use network::cni::Service;
-use network::phase1::Protocol;
+use network::guest_network::Protocol;
 
 const DNS: u16 = 53;
 
@@ -24,7 +24,7 @@ pub(super) fn services(
 
 /// `5000`, `5000/tcp` or `53/udp`.
 pub(super) fn port(text: &str) -> Result<(u16, Protocol), String> {
-    let wrong = || format!("{text:?} is no port such as 5000 or 53/udp");
+    let wrong = || format!("{text:?} is not a valid port; use one such as 5000 or 53/udp");
     let (port, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
     let protocol = match protocol {
         "tcp" => Protocol::Tcp,

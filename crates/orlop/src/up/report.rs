@@ -1,4 +1,4 @@
-//! How everything is: what `orlop status`, `/readyz?verbose` and systemd tell.
+//! The health of everything, as `orlop status`, `/readyz?verbose` and systemd report it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,11 +10,12 @@ use manager::serving::Pages;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use super::agents::Agents;
 use super::nodes::Nodes;
 use super::vhost;
 
-/// How everything is at one moment.
-/// Whoever asks may be newer than who answers: what an older one does not tell is as by default.
+/// The health of everything at one moment.
+/// The program that asks may be newer than the one that answers: what the answer lacks has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Report {
@@ -22,9 +23,11 @@ pub(crate) struct Report {
     pub(crate) pid: u32,
     /// Where the API is.
     pub(crate) server: String,
-    /// What is wrong with each part; nothing if it is well. Until it is mended, VMs may not run.
-    pub(crate) parts: BTreeMap<String, Option<String>>,
-    /// What works with less than it could.
+    /// What is wrong with each component; nothing if it is healthy. VMs may not run until it is fixed. Earlier releases call
+    /// it `parts`.
+    #[serde(alias = "parts")]
+    pub(crate) components: BTreeMap<String, Option<String>>,
+    /// What is degraded: it works, but with less than it could have.
     pub(crate) less: Vec<Less>,
     /// Facts about the machine, in the order of their names.
     pub(crate) facts: BTreeMap<String, String>,
@@ -32,7 +35,7 @@ pub(crate) struct Report {
     pub(crate) nodes: Nodes,
 }
 
-/// Something that VMs do without.
+/// Something that VMs have to do without.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Less {
     /// What is missing.
@@ -56,18 +59,20 @@ pub(crate) struct Reporter {
     /// What guests run with; nothing where they only pretend.
     pub(super) findings: Option<watch::Receiver<Option<Finding>>>,
     pub(super) nodes: watch::Receiver<Nodes>,
+    /// The agents of nodes, where those are processes of their own.
+    pub(super) agents: Agents,
 }
 
 impl Reporter {
     /// How everything is now.
     pub(crate) fn report(&self) -> Report {
-        let Self { address, server, pages, facts, less: known, findings, nodes } = self;
+        let Self { address, server, pages, facts, less: known, findings, nodes, agents } = self;
         let troubles = pages.iter().map(|(name, pages)| {
             let told: Vec<String> =
                 pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
             ((*name).to_owned(), (!told.is_empty()).then(|| told.join("; ")))
         });
-        let parts = troubles.chain([("apiserver".to_owned(), None)]).collect();
+        let components = troubles.chain([("apiserver".to_owned(), None)]).collect();
         let finding = findings.as_ref().and_then(|findings| findings.borrow().clone());
         let mut facts = facts.clone();
         facts.extend(finding.as_ref().map(|finding| ("accelerator".to_owned(), finding.to_string())));
@@ -75,16 +80,17 @@ impl Reporter {
         facts.extend(size.map(|size| ("store".to_owned(), fact(size))));
         let found = finding.map(|finding| less(&finding, vhost::is_there())).unwrap_or_default();
         let less = found.into_iter().chain(known.iter().cloned()).chain(size.and_then(nearly_full)).collect();
-        let nodes = nodes.borrow().clone();
-        Report { pid: std::process::id(), server: format!("https://{address}"), parts, less, facts, nodes }
+        let mut nodes = nodes.borrow().clone();
+        agents.add_to(&mut nodes);
+        Report { pid: std::process::id(), server: format!("https://{address}"), components, less, facts, nodes }
     }
 }
 
 impl Report {
-    /// As `/readyz` tells it.
+    /// As `/readyz` reports it.
     pub(crate) fn checks(&self) -> Vec<Check> {
-        let parts = self
-            .parts
+        let components = self
+            .components
             .iter()
             .filter(|(name, _)| *name != "apiserver")
             .map(|(name, trouble)| Check { name: name.clone(), answer: trouble.clone().map_or(Ok(None), Err) });
@@ -98,18 +104,18 @@ impl Report {
                 .as_ref()
                 .map_or(Ok(None), |trouble| Err(format!("{}; {}", trouble.why, trouble.remedies.join("; ")))),
         });
-        parts.chain(nodes).chain(less).collect()
+        components.chain(nodes).chain(less).collect()
     }
 
     /// Whether nothing keeps VMs from running.
-    pub(crate) fn is_well(&self) -> bool {
-        self.parts.values().all(Option::is_none) && self.nodes.values().all(Option::is_none)
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.components.values().all(Option::is_none) && self.nodes.values().all(Option::is_none)
     }
 
     /// In one line: for systemd, and for whoever starts it.
     pub(crate) fn line(&self) -> String {
         let ill: Vec<String> = self
-            .parts
+            .components
             .iter()
             .map(|(name, trouble)| (name, trouble.as_ref()))
             .chain(self.nodes.iter().map(|(name, trouble)| (name, trouble.as_ref().map(|trouble| &trouble.why))))
@@ -117,8 +123,8 @@ impl Report {
             .collect();
         let less: Vec<&str> = self.less.iter().map(|less| less.what.as_str()).collect();
         match (ill.is_empty(), less.is_empty()) {
-            (false, _) => format!("not well: {}", ill.join("; ")),
-            (true, false) => format!("{}, with {}", self.server, less.join(" and ")),
+            (false, _) => format!("unhealthy: {}", ill.join("; ")),
+            (true, false) => format!("{}, degraded: {}", self.server, less.join(", ")),
             (true, true) => self.server.clone(),
         }
     }
@@ -127,13 +133,13 @@ impl Report {
 fn less(finding: &Finding, has_vhost_net: bool) -> Vec<Less> {
     let mut all = Vec::new();
     if let Some(remedy) = finding.remedy() {
-        let why = format!("guests are emulated, and slow: {}", finding.reason);
+        let why = format!("guests are emulated, which is slow: {}", finding.reason);
         all.push(Less { what: "no KVM".to_owned(), why, remedy: remedy.to_owned() });
     }
     // Emulated guests do not use it.
     if !has_vhost_net && !finding.is_emulated() {
-        let why = "guests' packets go through QEMU, which costs CPU: there is no /dev/vhost-net".to_owned();
-        let remedy = "use a kernel that has the module vhost_net; `orlop up` loads it".to_owned();
+        let why = "QEMU carries the guests' packets, which costs CPU time: there is no /dev/vhost-net".to_owned();
+        let remedy = "use a kernel with the module vhost_net; `orlop up` loads it".to_owned();
         all.push(Less { what: "no vhost-net".to_owned(), why, remedy });
     }
     all
@@ -148,9 +154,9 @@ fn fact(size: StoreSize) -> String {
 
 fn nearly_full(size: StoreSize) -> Option<Less> {
     size.is_nearly_full().then(|| Less {
-        what: "a full store".to_owned(),
-        why: format!("{size}; beyond that whatever makes it larger is refused"),
-        remedy: "delete what is not needed, or start `orlop up` with a larger --store-quota".to_owned(),
+        what: "store nearly full".to_owned(),
+        why: format!("{size}; at the quota, requests that would make it larger are refused"),
+        remedy: "delete unneeded objects, or start `orlop up` with a larger --store-quota".to_owned(),
     })
 }
 
@@ -168,7 +174,7 @@ mod tests {
         assert_eq!(less(&found(Accelerator::Tcg, Reason::Chosen), false), []);
         let told = less(&found(Accelerator::Tcg, Reason::NoDevice), false);
         assert_eq!(told.len(), 1);
-        assert_eq!(told[0].why, "guests are emulated, and slow: there is no /dev/kvm");
+        assert_eq!(told[0].why, "guests are emulated, which is slow: there is no /dev/kvm");
         assert!(told[0].remedy.contains("modprobe"), "{told:?}");
         let told = less(&found(Accelerator::Kvm, Reason::Works), false);
         assert_eq!(told[0].what, "no vhost-net");
@@ -187,7 +193,7 @@ mod tests {
     fn an_older_process_is_understood() {
         let said = r#"{ "pid": 7, "server": "https://s", "parts": { "node": null } }"#;
         let report: Report = serde_json::from_str(said).unwrap();
-        assert!((report.pid, report.is_well()) == (7, true) && report.less.is_empty());
+        assert!((report.pid, report.is_healthy()) == (7, true) && report.less.is_empty());
     }
 
     #[test]
@@ -195,14 +201,14 @@ mod tests {
         let mut report = Report { server: "https://s".to_owned(), ..Report::default() };
         assert_eq!(report.line(), "https://s");
         report.less = vec![Less { what: "no KVM".to_owned(), why: String::new(), remedy: String::new() }];
-        assert_eq!(report.line(), "https://s, with no KVM");
-        report.parts = BTreeMap::from([("node".to_owned(), Some("late".to_owned()))]);
-        assert_eq!(report.line(), "not well: node: late");
+        assert_eq!(report.line(), "https://s, degraded: no KVM");
+        report.components = BTreeMap::from([("node".to_owned(), Some("late".to_owned()))]);
+        assert_eq!(report.line(), "unhealthy: node: late");
         let full = Trouble { why: "DiskPressure".to_owned(), remedies: vec!["free some space".to_owned()] };
-        report.parts = BTreeMap::new();
+        report.components = BTreeMap::new();
         report.nodes = BTreeMap::from([("here".to_owned(), Some(full)), ("there".to_owned(), None)]);
-        assert_eq!(report.line(), "not well: here: DiskPressure");
-        assert!(!report.is_well());
+        assert_eq!(report.line(), "unhealthy: here: DiskPressure");
+        assert!(!report.is_healthy());
         let told = report.checks().into_iter().map(|check| (check.name, check.answer.is_ok()));
         let told: Vec<_> = told.collect();
         assert_eq!(told[..2], [("node-here".to_owned(), false), ("node-there".to_owned(), true)]);

@@ -1,13 +1,13 @@
-//! What is kept here and acted on by nobody: whoever asks for protection is told that there is none.
+//! Warns about objects that are stored but not enforced here, such as network policies.
 
 use apiserver::{Admission, Review, Status};
 use serde_json::Value;
 
 /// Kinds whose controllers are not part of Orlop.
 const KINDS: [(&str, &str, &str); 3] = [
-    ("networking.k8s.io", "networkpolicies", "pods reach each other, whatever it says"),
-    ("", "limitranges", "containers get no defaults and no limits from it"),
-    ("", "resourcequotas", "it limits nothing"),
+    ("networking.k8s.io", "networkpolicies", "pods can reach each other regardless"),
+    ("", "limitranges", "containers get no defaults and no limits from them"),
+    ("", "resourcequotas", "they limit nothing"),
 ];
 /// What namespaces ask for by their labels.
 const POD_SECURITY: &str = "pod-security.kubernetes.io/";
@@ -22,7 +22,7 @@ impl Admission for Unheeded {
         let is = |group: &str, resource: &str| attributes.group == group && attributes.resource == resource;
         let told = KINDS.iter().find(|(group, resource, _)| is(group, resource));
         if let Some((_, resource, what)) = told {
-            warnings.push(format!("{resource} are kept, and nobody acts on them here: {what}"));
+            warnings.push(format!("{resource} are stored but not enforced: {what}"));
         }
         let labels = |object: &Value| -> Vec<(String, Value)> {
             let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
@@ -35,8 +35,7 @@ impl Admission for Unheeded {
         // Said when they come, not at each change of something else.
         let is_new = review.old.is_none_or(|old| labels(old) != wanted);
         if is("", "namespaces") && !wanted.is_empty() && is_new {
-            warnings
-                .push(format!("the labels {POD_SECURITY}* are kept, and nobody acts on them here: any pod is let in"));
+            warnings.push(format!("the labels {POD_SECURITY}* are stored but not enforced: any pod is admitted"));
         }
         Ok(())
     }
@@ -65,15 +64,15 @@ mod tests {
         };
         let named = |name: &str| json!({ "metadata": { "name": name } });
         let core = "/api/v1/namespaces/default";
-        assert!(create(&format!("{core}/resourcequotas"), named("a")).await[0].contains("it limits nothing"));
+        assert!(create(&format!("{core}/resourcequotas"), named("a")).await[0].contains("they limit nothing"));
         assert!(create(&format!("{core}/limitranges"), named("a")).await[0].contains("no defaults and no limits"));
         let policies = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
         let mut policy = named("a");
         policy["spec"] = json!({ "podSelector": {} });
-        assert!(create(policies, policy).await[0].contains("whatever it says"));
+        assert!(create(policies, policy).await[0].contains("reach each other regardless"));
         let mut labelled = named("strict");
         labelled["metadata"]["labels"] = json!({ "pod-security.kubernetes.io/enforce": "restricted" });
-        assert!(create("/api/v1/namespaces", labelled).await[0].contains("any pod is let in"));
+        assert!(create("/api/v1/namespaces", labelled).await[0].contains("any pod is admitted"));
         assert_eq!(create("/api/v1/namespaces", named("plain")).await, [""; 0]);
         assert_eq!(create(&format!("{core}/configmaps"), named("a")).await, [""; 0]);
     }

@@ -1,20 +1,20 @@
-//! `orlop up --print-unit`: the service of systemd.
+//! `orlop up --print-unit`: the unit for systemd.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-/// This program, where a service may rely on it: not in a folder that the next build changes and `cargo clean` empties.
+/// This program, where a service may rely on it: not in a directory that the next build changes and `cargo clean` empties.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
     outside_of_builds(std::env::current_exe().context("find this program")?)
 }
 
-/// Cargo leaves these beside what it builds; the tag it writes only into a folder that it has made itself.
+/// Cargo leaves these beside what it builds; the tag it writes only into a directory that it has made itself.
 fn outside_of_builds(program: PathBuf) -> anyhow::Result<PathBuf> {
     let is_cargos = |folder: &Path| [".fingerprint", "CACHEDIR.TAG"].iter().any(|name| folder.join(name).exists());
     if program.ancestors().any(is_cargos) {
         bail!(
-            "{} is in a folder of builds, which no service should depend on. Install it first:\n\
+            "{} is in a build directory, which no service should depend on. Install it first:\n\
              \x20 sudo install {0} /usr/local/bin/orlop\n\
              \x20 /usr/local/bin/orlop up --print-unit",
             program.display()
@@ -26,8 +26,8 @@ fn outside_of_builds(program: PathBuf) -> anyhow::Result<PathBuf> {
 /// A unit whose restart spares the VMs: only the process itself is ended, not the pods that it has started. When the machine
 /// is shut down, guests are powered off first: systemd would end QEMU under them.
 ///
-/// It starts the program with these flags and variables, and with this folder, which is absolute: a service has another
-/// working folder.
+/// It starts the program with these flags and variables, and with this directory, which is absolute: a service has another
+/// working directory.
 pub(crate) fn unit(program: &Path, flags: &[String], settings: &[(String, String)], data: &Path) -> String {
     let words = |words: &[String]| words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
     let program = program.display().to_string();
@@ -99,7 +99,7 @@ mod tests {
             assert_eq!(outside_of_builds(program.clone()).unwrap(), program, "an installed one");
             std::fs::write(folder.path().join(mark), "").unwrap();
             let refused = outside_of_builds(program).unwrap_err().to_string();
-            assert!(refused.contains("is in a folder of builds") && refused.contains("sudo install"), "{refused}");
+            assert!(refused.contains("is in a build directory") && refused.contains("sudo install"), "{refused}");
         }
     }
 

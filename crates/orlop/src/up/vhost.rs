@@ -1,4 +1,4 @@
-//! vhost-net: the kernel carries guests' packets, where it can.
+//! vhost-net: the kernel carries the guests' packets, if it can.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -25,7 +25,7 @@ impl Copy {
         let path = folder.join(SERIAL_LOG);
         let _ = std::fs::remove_file(&path);
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR | Mode::WUSR)
-            .with_context(|| format!("make the pipe {}", path.display()))?;
+            .with_context(|| format!("create the pipe {}", path.display()))?;
         // For reading and writing: QEMU does not wait for a reader, and the pipe does not end with QEMU.
         let pipe = pipe::OpenOptions::new()
             .read_write(true)

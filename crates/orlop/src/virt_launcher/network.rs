@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use api::vmi::VirtualMachineInstance;
 use hypervisor::wiring::Attachment;
-use network::attached::{Attached, AttachedInterface, Sockets};
+use network::attached::{AttachedInterface, Sockets};
 use network::guest::{self, Settings};
-use network::{handover, resolv};
+use network::handover::{self, Taken};
+use network::resolv;
 use virt_launcher::server::Attach;
 
 /// Where the pod's name servers are told.
@@ -17,39 +18,27 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The kernel carries packets of guests that have it.
 const VHOST_NET: &str = "/dev/vhost-net";
 
-/// What came, and what is served of it.
-#[derive(Default)]
-struct Received {
-    interfaces: Vec<AttachedInterface>,
-    /// Taken when the guest starts.
-    sockets: Vec<Sockets>,
-}
-
 /// Listens for virt-handler; the guest can start when the network has come.
 pub(super) fn from_pod(path: &Path) -> anyhow::Result<Box<Attach>> {
     let listener = handover::listen(path).context("listen for the pod's network")?;
-    let received: Arc<Mutex<Option<Received>>> = Arc::default();
-    let filled = received.clone();
+    let taken: Arc<Mutex<Taken>> = Arc::default();
+    let filled = taken.clone();
     tokio::spawn(async move {
-        // The listener answers repetitions by itself; it stays as long as the launcher does.
+        // As long as the launcher lives: interfaces may come later.
         loop {
             match handover::receive(&listener).await {
-                Ok(Attached { interfaces, sockets }) => {
-                    let mut filled = filled.lock().unwrap_or_else(PoisonError::into_inner);
-                    filled.get_or_insert(Received { interfaces, sockets });
-                }
-                Err(error) => tracing::warn!(%error, "the pod's network was not handed over"),
+                Ok(attached) => filled.lock().unwrap_or_else(PoisonError::into_inner).add(attached),
+                Err(error) => tracing::warn!(%error, "virt-handler did not hand over the pod's network"),
             }
         }
     });
     Ok(Box::new(move |vmi| {
-        let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
         if vmi.spec.domain.devices.interfaces.iter().flatten().next().is_none() {
             return Ok(BTreeMap::new());
         }
-        let received = received.as_mut().ok_or("the pod's network has not come yet")?;
-        let taps = attach(vmi, &received.interfaces)?;
-        serve(vmi, &received.interfaces, std::mem::take(&mut received.sockets));
+        let taps = attach(vmi, taken.interfaces())?;
+        serve(vmi, taken.unserved());
         Ok(taps)
     }))
 }
@@ -64,16 +53,19 @@ fn attach(
     let mut taps = BTreeMap::new();
     for interface in vmi.spec.domain.devices.interfaces.iter_mut().flatten() {
         let found = attached.iter().find(|one| one.name == interface.name);
-        let found = found.ok_or_else(|| format!("interface {:?} was not set up", interface.name))?;
+        let found = found.ok_or_else(|| format!("waiting for the network of interface {:?}", interface.name))?;
         interface.mac_address = Some(found.mac.to_string());
         taps.insert(interface.name.clone(), Attachment::Tap { device: found.tap.clone(), vhost });
     }
     Ok(taps)
 }
 
-fn serve(vmi: &VirtualMachineInstance, interfaces: &[AttachedInterface], sockets: Vec<Sockets>) {
+fn serve(vmi: &VirtualMachineInstance, unserved: Vec<(AttachedInterface, Sockets)>) {
+    if unserved.is_empty() {
+        return;
+    }
     let dns = resolv::parse(&std::fs::read_to_string(RESOLV_CONF).unwrap_or_default());
-    for (interface, sockets) in interfaces.iter().cloned().zip(sockets) {
+    for (interface, sockets) in unserved {
         let settings = Settings {
             hostname: hostname(vmi),
             search: dns.search.clone(),
@@ -82,7 +74,7 @@ fn serve(vmi: &VirtualMachineInstance, interfaces: &[AttachedInterface], sockets
         };
         tokio::spawn(async move {
             let Err(error) = guest::serve(&interface, sockets, &settings).await;
-            tracing::warn!(interface = interface.name, %error, "the guest's addresses are not served any more");
+            tracing::warn!(interface = interface.name, %error, "stopped serving addresses to the guest");
         });
     }
 }

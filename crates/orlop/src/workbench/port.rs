@@ -1,13 +1,15 @@
-//! `-p 2222:22`: a port of this machine that leads into the guest.
+//! `-p 2222:22`: a port of this machine that is forwarded to the guest.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use hypervisor::wiring::Forward;
 
-/// A text that is no forward.
+/// A text that is not a port forward.
 #[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no forward; write HOST:GUEST or ADDRESS:HOST:GUEST, such as 2222:22 or 127.0.0.1:2222:22")]
+#[error(
+    "{0:?} is not a valid port forward; use HOST:GUEST or ADDRESS:HOST:GUEST, such as 2222:22 or 127.0.0.1:2222:22"
+)]
 pub(crate) struct PortError(String);
 
 /// A forward as the command line has it.

@@ -116,8 +116,8 @@ async fn an_unknown_controller_is_refused_with_the_known_ones() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_orlop")).args(["controller-manager", "--controllers=*,-foo"]).output();
     let error = String::from_utf8(output.await.unwrap().stderr).unwrap();
-    let known = "there are clusterrole-aggregation-controller, deployment-controller, garbage-collector-controller, \
+    let known = "use one of clusterrole-aggregation-controller, deployment-controller, garbage-collector-controller, \
                  namespace-controller, node-lifecycle-controller, pod-garbage-collector-controller, replicaset-controller, root-ca-certificate-publisher-controller, \
                  serviceaccount-controller, serviceaccount-token-controller, taint-eviction-controller";
-    assert_eq!(error, format!("orlop: --controllers: there is no controller \"foo\"; {known}\n"));
+    assert_eq!(error, format!("orlop: --controllers: unknown controller \"foo\"; {known}\n"));
 }

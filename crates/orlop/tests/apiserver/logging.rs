@@ -86,7 +86,7 @@ async fn a_filter_that_makes_no_sense_is_refused_by_name() {
         String::from_utf8(output.stderr).unwrap()
     };
     let said = run(&["get", "--log", "vmm=debug"]).await;
-    assert!(said.contains("there is no part \"vmm\"; parts are apiserver, "), "{said}");
+    assert!(said.contains("unknown part \"vmm\"; use one of apiserver, "), "{said}");
     let said = run(&["get", "--log", "vm=loud"]).await;
-    assert!(said.contains("\"loud\" is no level; levels are off, error, warn, info, debug and trace"), "{said}");
+    assert!(said.contains("\"loud\" is not a valid level; use off, error, warn, info, debug or trace"), "{said}");
 }

@@ -22,7 +22,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts it on a folder, and waits until it serves.
+    /// Starts it on a directory, and waits until it serves.
     pub(crate) async fn start(folder: &Path) -> Self {
         Self::start_with(folder, &[]).await
     }
@@ -39,7 +39,8 @@ impl Process {
         let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = lines.next_line().await.unwrap().unwrap_or_else(|| panic!("it ended before it served"));
-        assert!(line.starts_with("serving on https://127.0.0.1:"), "{line}");
+        let serves = ["serving on https://127.0.0.1:", "orlop is up"];
+        assert!(serves.iter().any(|start| line.starts_with(start)), "{line}");
         let file = kubeconfig(child.id().unwrap());
         let kubeconfig = Kubeconfig::read(&file).unwrap();
         let server = Server::new(&kubeconfig).unwrap();

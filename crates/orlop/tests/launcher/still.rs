@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::console::PATIENCE;
-use virt_launcher::rpc::{self, Empty, FreezeRequest, State};
+use launcher_api::rpc::{self, Empty, FreezeRequest, State};
 
 use crate::{Launcher, in_guest};
 

@@ -12,8 +12,8 @@ use kube::api::ListParams;
 
 use crate::Test;
 use crate::guests::{bare, linux};
-use crate::machine::Machine;
 use crate::machines::{Lacks, StandIn, devices, instance, refusal, status};
+use crate::test_host::TestHost;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_broken_kvm_is_told_and_guests_are_emulated", a_broken_kvm_is_told_and_guests_are_emulated),
@@ -33,7 +33,7 @@ fn broken(how: &str) -> Result<StandIn> {
 }
 
 /// Asks until the answer has this in it.
-fn until(machine: &Machine, words: &str) -> Result<String> {
+fn until(machine: &TestHost, words: &str) -> Result<String> {
     machine.until_some(words, || status(machine).ok().filter(|said| said.contains(words)))
 }
 
@@ -55,14 +55,11 @@ fn a_broken_kvm_is_told_and_guests_are_emulated() -> Result<()> {
     for (how, told) in kinds {
         let qemu = broken(how)?;
         let path = qemu.path();
-        let machine = Machine::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
+        let machine = TestHost::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
         // It works, with less: no reason for another exit code than zero.
         let said = status(&machine)?;
         ensure!(said.contains(&format!("accelerator       emulation: {told}")), "{how}: {said}");
-        ensure!(
-            said.contains("works with less\n  no KVM") && said.contains("-> the machine's KVM is broken"),
-            "{said}"
-        );
+        ensure!(said.contains("degraded\n  no KVM") && said.contains("-> the machine's KVM is broken"), "{said}");
         if how.contains("MSR") {
             machine.ready()?;
             machine.create::<api::vm::VirtualMachine>(linux("emulated", "Always")?)?;
@@ -76,8 +73,8 @@ fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
     // It is slow at first, which is no fault.
     let qemu = StandIn::new("qemu", &format!("[[ \"$*\" != *isa-debug-exit* ]] || sleep 3; {GOOD}"))?;
     let path = qemu.path();
-    let machine = Machine::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
-    let said = until(&machine, "KVM: it was tried, and works")?;
+    let machine = TestHost::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
+    let said = until(&machine, "KVM: a test showed that it works")?;
     // This one has no vhost-net: guests run on plain taps.
     ensure!(said.contains("no vhost-net"), "{said}");
     machine.ready()?;
@@ -110,7 +107,7 @@ fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
         offered.contains_key("devices.kubevirt.io/vhost-net").then_some(())
     })?;
     inside(&["mknod", "-m", "666", "/dev/kvm", "c", "1", "3"])?;
-    let said = until(&machine, "KVM: it was tried, and works")?;
+    let said = until(&machine, "KVM: a test showed that it works")?;
     ensure!(!said.contains("no vhost-net"), "{said}");
     let mut vm = bare("fast", "Always");
     vm["spec"]["template"]["spec"]["nodeSelector"] = serde_json::json!({ "waits": "there" });
@@ -121,7 +118,7 @@ fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
 }
 
 /// The UID of a VM's launcher, and what it asks for.
-fn launcher(machine: &Machine, name: &str) -> Result<(String, String)> {
+fn launcher(machine: &TestHost, name: &str) -> Result<(String, String)> {
     let parameters = ListParams::default().labels(&format!("vmi.kubevirt.io/id={name}"));
     let pods = machine.runtime.block_on(machine.api::<Pod>().list(&parameters))?.items;
     let pod = pods.into_iter().find(|pod| pod.metadata.deletion_timestamp.is_none()).context("no launcher")?;
@@ -185,11 +182,11 @@ impl Fickle {
 fn a_guest_that_kvm_fails_has_the_machine_ask_again() -> Result<()> {
     let qemu = Fickle::new()?;
     let path = qemu.path();
-    let machine = Machine::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
-    until(&machine, "KVM: it was tried, and works")?;
+    let machine = TestHost::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
+    until(&machine, "KVM: a test showed that it works")?;
     machine.ready()?;
     qemu.end()?;
-    ensure!(status(&machine)?.contains("KVM: it was tried, and works"), "nobody had a reason to doubt it");
+    ensure!(status(&machine)?.contains("KVM: a test showed that it works"), "nobody had a reason to doubt it");
     machine.create::<api::vm::VirtualMachine>(linux("unlucky", "Always")?)?;
     // The guest's end is told, and is reason enough to try KVM again: the next start is emulated.
     until(&machine, "emulation: QEMU exited under KVM")?;
@@ -221,9 +218,9 @@ fn a_guest_that_kvm_cannot_run_tells_so() -> Result<()> {
 }
 
 fn an_operators_choice_of_accelerator_is_followed() -> Result<()> {
-    let machine = Machine::with(&["--accelerator", "tcg"])?;
+    let machine = TestHost::with(&["--accelerator", "tcg"])?;
     let said = status(&machine)?;
-    ensure!(said.contains("emulation: --accelerator says so") && !said.contains("works with less"), "{said}");
+    ensure!(said.contains("emulation: set by --accelerator") && !said.contains("degraded"), "{said}");
     drop(machine);
     let refused = refusal(&devices(Lacks::Kvm), &["--accelerator", "kvm"])?;
     ensure!(refused.contains("--accelerator kvm: open /dev/kvm"), "{refused}");

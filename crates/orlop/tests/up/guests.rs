@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use e2e::console::Console;
 use serde_json::{Value, json};
 
-use super::machine::Machine;
+use super::test_host::TestHost;
 
 /// A VM that boots the test guest's kernel: userland in seconds, nothing on disk.
 pub(crate) fn linux(name: &str, strategy: &str) -> Result<Value> {
@@ -68,7 +68,7 @@ pub(crate) struct Terminal {
 
 impl Terminal {
     /// Opens the console of a VM.
-    pub(crate) fn open(machine: &Machine, name: &str) -> Result<Self> {
+    pub(crate) fn open(machine: &TestHost, name: &str) -> Result<Self> {
         let mut command = machine.orlop(&["console", name]);
         let mut process = command
             .stdin(Stdio::piped())
@@ -82,7 +82,7 @@ impl Terminal {
     }
 
     /// Opens it and logs in as root.
-    pub(crate) fn log_in(machine: &Machine, name: &str) -> Result<Self> {
+    pub(crate) fn log_in(machine: &TestHost, name: &str) -> Result<Self> {
         let mut terminal = Self::open(machine, name)?;
         // The prompt may have been shown before anybody looked.
         terminal.console.send("")?;

@@ -1,4 +1,4 @@
-//! Images that are missing, broken or too large: told in the VM's status, and run when they are mended.
+//! Images that are missing, broken or too large: told in the VM's status, and run when they are fixed.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Test;
 use super::guests::{add_volume, bare, linux, template, write};
-use super::machine::{Machine, qemus};
+use super::test_host::{TestHost, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("an_image_that_is_missing_or_broken_is_told_and_awaited", an_image_that_is_missing_or_broken_is_told_and_awaited),
@@ -28,7 +28,7 @@ fn an_image_that_is_missing_or_broken_is_told_and_awaited() -> Result<()> {
         (Layout::copy(&folder.path().join("missing"))?, Layout::copy(&folder.path().join("broken"))?);
     missing.forget_tags()?;
     let good = broken.spoil("demo")?;
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     machine.create::<VirtualMachine>(booting("missing", &missing.image("kernel"))?)?;
     machine.create::<VirtualMachine>(with_disk("broken", &broken.image("demo"))?)?;
     machine.create::<VirtualMachine>(with_disk("nobody", NOBODY)?)?;
@@ -62,7 +62,7 @@ fn an_image_that_is_missing_or_broken_is_told_and_awaited() -> Result<()> {
 }
 
 fn an_image_that_does_not_fit_is_told_and_awaited() -> Result<()> {
-    let mut machine = Machine::up()?;
+    let mut machine = TestHost::up()?;
     machine.down()?;
     // Room for the image as it is packed, but not for what is in it.
     let images = Small::mount(machine.data().join("images"), "17m")?;
@@ -70,7 +70,7 @@ fn an_image_that_does_not_fit_is_told_and_awaited() -> Result<()> {
     machine.create::<VirtualMachine>(with_disk("large", &e2e::guest::image("demo")?)?)?;
     machine.status("large", "ErrImagePull")?;
     let message = waiting(&machine, "large")?.message.unwrap_or_default();
-    ensure!(message.contains("there is no room for") && message.contains("bytes"), "{message}");
+    ensure!(message.contains("not enough disk space for") && message.contains("bytes"), "{message}");
     let unpacked = unpacked(&machine)?;
     ensure!(unpacked.is_empty(), "{unpacked:?}");
     images.resize("64m")?;
@@ -96,7 +96,7 @@ fn with_disk(name: &str, image: &str) -> Result<Value> {
 }
 
 /// What a container of the VM's pod waits for.
-fn waiting(machine: &Machine, name: &str) -> Result<ContainerStateWaiting> {
+fn waiting(machine: &TestHost, name: &str) -> Result<ContainerStateWaiting> {
     let selected = ListParams::default().labels(&format!("vm={name}"));
     let pods = machine.runtime.block_on(machine.api::<Pod>().list(&selected))?;
     let status = pods.items.into_iter().find_map(|pod| pod.status).context("no pod")?;
@@ -106,8 +106,8 @@ fn waiting(machine: &Machine, name: &str) -> Result<ContainerStateWaiting> {
     waiting.find(pulls).with_context(|| format!("no container of {name} waits for an image"))
 }
 
-/// All files below the folders of images, finished or not.
-fn unpacked(machine: &Machine) -> Result<Vec<PathBuf>> {
+/// All files below the directories of images, finished or not.
+fn unpacked(machine: &TestHost) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for folder in ["images", "work"] {
         for entry in std::fs::read_dir(machine.data().join("images").join(folder))? {
@@ -122,7 +122,7 @@ struct Layout(PathBuf);
 
 impl Layout {
     fn copy(to: &Path) -> Result<Self> {
-        let from = e2e::guest::folder()?.join("oci");
+        let from = e2e::guest::directory()?.join("oci");
         e2e::output(std::process::Command::new("cp").arg("-R").arg(from).arg(to))?;
         Ok(Self(to.to_owned()))
     }

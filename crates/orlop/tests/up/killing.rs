@@ -16,8 +16,8 @@ use serde_json::json;
 
 use super::Test;
 use super::guests::{add_volume, bare};
-use super::machine::{Machine, command_line, kill, qemus};
 use super::storing::claim;
+use super::test_host::{TestHost, command_line, kill, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[("vms_survive_kills", vms_survive_kills)];
 
@@ -45,7 +45,7 @@ enum Victim {
 fn vms_survive_kills() -> Result<()> {
     let seed = testkit::soak::seed("ORLOP_KILL_SEED");
     let mut chance = StdRng::seed_from_u64(seed);
-    let mut machine = Machine::up()?;
+    let mut machine = TestHost::up()?;
     for name in VMS {
         machine.create::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(claim(name, "16Mi"))?;
         let mut vm = bare(name, "Always");
@@ -93,7 +93,7 @@ fn vms_survive_kills() -> Result<()> {
 }
 
 /// Kills a process, unless there is none at this moment; tells whether it did.
-fn strike(machine: &mut Machine, victim: Victim, name: &str) -> Result<bool> {
+fn strike(machine: &mut TestHost, victim: Victim, name: &str) -> Result<bool> {
     let qemu = qemus(name).first().copied();
     let pid = match victim {
         Victim::Up => {

@@ -77,7 +77,7 @@ impl Leftovers {
     /// Ends at once all that runs on the machine, and removes what is there now and was not before, but for files: as a
     /// machine does that loses power. The machine outside does not lose it.
     pub(crate) fn cut_power(&self) -> Result<()> {
-        ensure!(testkit::machine::namespaces() != testkit::machine::outside(), "this is no machine of our own");
+        ensure!(testkit::test_host::namespaces() != testkit::test_host::outside(), "this is no machine of our own");
         let since = Instant::now();
         loop {
             // One may have started another meanwhile.
@@ -147,7 +147,7 @@ fn others() -> Vec<u32> {
 
 fn processes() -> BTreeSet<String> {
     let told = |pid: u32| {
-        let line = super::machine::command_line(pid);
+        let line = super::test_host::command_line(pid);
         format!("{pid} {}", line.chars().take(160).collect::<String>())
     };
     others().into_iter().map(told).collect()
@@ -166,7 +166,7 @@ fn namespaces() -> BTreeSet<String> {
     found.map(|link: PathBuf| link.display().to_string()).collect()
 }
 
-/// Loop devices are the same in every namespace; files of tests are below their folder for temporary ones.
+/// Loop devices are the same in every namespace; files of tests are below their directory for temporary ones.
 fn is_own_loop(name: &str) -> bool {
     let file = Path::new("/sys/block").join(name).join("loop/backing_file");
     name.starts_with("loop")

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::Test;
 use super::guests::{Terminal, bare, linux};
-use super::machine::Machine;
+use super::test_host::TestHost;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_uid_tells_the_whole_story_of_a_vm", a_uid_tells_the_whole_story_of_a_vm),
@@ -25,7 +25,7 @@ const COMPONENTS: [&str; 6] = ["apiserver", "virt-controller", "scheduler", "nod
 fn a_uid_tells_the_whole_story_of_a_vm() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let audit = folder.path().join("audit");
-    let mut machine = Machine::with(&["--audit-log", audit.to_str().context("no path")?])?;
+    let mut machine = TestHost::with(&["--audit-log", audit.to_str().context("no path")?])?;
     let vm: VirtualMachine = machine.create(bare("a", "Always"))?;
     let vmi = machine.phase("a", Phase::Running, None)?;
     let (vm, vmi) = (vm.uid().context("no UID")?, vmi.uid().context("no UID")?);
@@ -85,7 +85,7 @@ fn component(line: &str) -> Option<&str> {
 /// The guest's console and the launcher's log are two streams of one container. Whatever the guest writes, it is told as the
 /// guest's.
 fn a_guest_cannot_write_a_line_of_its_launcher() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     machine.create::<VirtualMachine>(linux("a", "Always")?)?;
     let vmi = machine.phase("a", Phase::Running, None)?;
     let mut following = Following::start(&machine, &["logs", "a", "--follow"])?;
@@ -117,7 +117,7 @@ struct Following {
 }
 
 impl Following {
-    fn start(machine: &Machine, words: &[&str]) -> Result<Self> {
+    fn start(machine: &TestHost, words: &[&str]) -> Result<Self> {
         let mut process = machine.orlop(words).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let output = process.stdout.take().context("no standard output")?;
         Ok(Self { console: Console::new(std::io::sink(), output), process })

@@ -1,12 +1,12 @@
 //! The comparison that follows every test, judged itself.
 
 use anyhow::{Context as _, Result, ensure};
-use testkit::machine::{LINK, MOUNT, TABLE, namespaces, outside};
+use testkit::test_host::{LINK, MOUNT, TABLE, namespaces, outside};
 use testkit::waiting::until;
 
 use super::Test;
 use super::leftovers::Leftovers;
-use super::machine::command_line;
+use super::test_host::command_line;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("nothing_outside_is_within_reach", nothing_outside_is_within_reach),

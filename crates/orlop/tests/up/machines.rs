@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::Test;
 use crate::guests::{bare, linux};
-use crate::machine::Machine;
+use crate::test_host::TestHost;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("what_is_missing_is_told_at_once", what_is_missing_is_told_at_once),
@@ -29,7 +29,7 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ("all_addresses_at_once_can_be_listened_on", all_addresses_at_once_can_be_listened_on),
 ];
 
-/// A program that stands in for another one: a script in a folder of its own.
+/// A program that stands in for another one: a script in a directory of its own.
 pub(crate) struct StandIn {
     folder: TempDir,
     name: &'static str,
@@ -74,11 +74,11 @@ pub(crate) fn devices(lacks: Lacks) -> String {
 }
 
 /// What `orlop status` says once all parts have started.
-pub(crate) fn status(machine: &Machine) -> Result<String> {
+pub(crate) fn status(machine: &TestHost) -> Result<String> {
     let mut said = None;
     // The last word is told if it never becomes well.
     let is_well = || said.insert(e2e::output(&mut machine.orlop(&["status"]))).is_ok();
-    testkit::waiting::until("all parts are well", is_well);
+    testkit::waiting::until("all components are healthy", is_well);
     said.context("nothing was said")?
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn instance() -> Result<tempfile::NamedTempFile> {
 
 /// What `orlop up` says when it does not start, which it must know within seconds.
 pub(crate) fn refusal(enter: &str, flags: &[&str]) -> Result<String> {
-    match Machine::on(enter, flags) {
+    match TestHost::on(enter, flags) {
         Ok(machine) => {
             anyhow::bail!("it started: {}", e2e::output(&mut machine.orlop(&["status"])).unwrap_or_default())
         }
@@ -131,7 +131,7 @@ fn a_machine_without_ipv6_works() -> Result<()> {
     ensure!(output.contains("orlop is up"), "{output}");
     ensure!(output.contains("no IPv6"), "{output}");
     // A kernel that was built without it has none of its settings.
-    let machine = Machine::on("mount -t tmpfs none /proc/sys/net/ipv6; ", &[])?;
+    let machine = TestHost::on("mount -t tmpfs none /proc/sys/net/ipv6; ", &[])?;
     machine.ready()?;
     machine.create::<api::vm::VirtualMachine>(linux("old-fashioned", "Always")?)?;
     let vmi = machine.phase("old-fashioned", Phase::Running, None)?;
@@ -155,13 +155,13 @@ fn without_rules(words: &str) -> Result<String> {
 
 fn a_machine_that_cannot_tell_forged_frames_says_so() -> Result<()> {
     let output = without_rules("table bridge")?;
-    ensure!(output.contains("no guard: containers can send in the name of other pods"), "{output}");
+    ensure!(output.contains("no guard: containers can spoof the addresses of other pods"), "{output}");
     Ok(())
 }
 
 fn a_machine_that_cannot_keep_pods_out_says_so() -> Result<()> {
     let output = without_rules("\"reject\"")?;
-    ensure!(output.contains("no firewall: pods and guests reach every service of this machine"), "{output}");
+    ensure!(output.contains("no firewall: pods and guests can reach every service of this machine"), "{output}");
     Ok(())
 }
 
@@ -197,12 +197,12 @@ fn a_machine_that_runs_out_of_disk_says_so() -> Result<()> {
     e2e::output(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&place))?;
     let _unmount = Unmount(place.clone());
     e2e::output(Command::new("fallocate").args(["-l", "37G"]).arg(place.join("other")))?;
-    let machine = Machine::within(&place)?;
+    let machine = TestHost::within(&place)?;
     let said = machine.until_some("a node that says so", || {
         let output = machine.orlop(&["status"]).output().ok().filter(|output| !output.status.success())?;
         Some(String::from_utf8_lossy(&output.stdout).into_owned()).filter(|said| said.contains("DiskPressure"))
     })?;
-    ensure!(said.contains("-> free some space"), "{said}");
+    ensure!(said.contains("-> free some disk space"), "{said}");
     Ok(())
 }
 
@@ -215,7 +215,7 @@ impl Drop for Unmount {
 }
 
 fn all_addresses_at_once_can_be_listened_on() -> Result<()> {
-    let machine = Machine::with(&["--listen", "0.0.0.0:0"])?;
+    let machine = TestHost::with(&["--listen", "0.0.0.0:0"])?;
     machine.ready()?;
     // The certificate fits where the machine is reached from outside: the kubeconfig with another address works.
     let text = std::fs::read_to_string(machine.kubeconfig())?;
@@ -231,7 +231,7 @@ fn path_text(path: &Path) -> Result<&str> {
 }
 
 fn a_user_of_the_machine_runs_vms_and_does_not_own_it() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     machine.ready()?;
     let kubeconfig = machine.data().join("somebody");
     std::fs::write(&kubeconfig, e2e::output(&mut machine.orlop(&["kubeconfig", "--for", "somebody"]))?)?;
@@ -274,7 +274,7 @@ fn a_user_of_the_machine_runs_vms_and_does_not_own_it() -> Result<()> {
     let mut other = Command::new(env!("CARGO_BIN_EXE_orlop"));
     let other = other.args(["get", "-n", "elsewhere", "--kubeconfig"]).arg(&kubeconfig).output()?;
     let noted = String::from_utf8_lossy(&other.stderr).into_owned();
-    ensure!(noted.contains("acting on https://"), "{noted}");
+    ensure!(noted.contains("using the server https://"), "{noted}");
     let pod = serde_json::json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" },
         "spec": { "containers": [{ "name": "c", "image": "i", "securityContext": { "privileged": true } }] },
@@ -300,7 +300,7 @@ fn a_run_whose_terminal_goes_away_leaves_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A file one folder below.
+/// A file one directory below.
 fn glob(folder: &Path, name: &str) -> Option<PathBuf> {
     let inner = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path().join(name));
     inner.into_iter().find(|path| path.exists())
@@ -311,7 +311,7 @@ fn every_page_says_how_it_is() -> Result<()> {
     let path = folder.path().join("notify");
     let systemd = std::os::unix::net::UnixDatagram::bind(&path)?;
     let enter = format!("{}export NOTIFY_SOCKET={}; ", devices(Lacks::Kvm), path.display());
-    let machine = Machine::on(&enter, &[])?;
+    let machine = TestHost::on(&enter, &[])?;
     systemd.set_read_timeout(Some(testkit::NEVER))?;
     // Until it is up, it tells what it still waits for. It is called up after a while in any case, as a slow machine sees.
     let mut is_up = false;
@@ -321,9 +321,9 @@ fn every_page_says_how_it_is() -> Result<()> {
         let told = String::from_utf8_lossy(&buffer[..length]).into_owned();
         is_up |= told.starts_with("READY=1\n");
         let status = told.strip_prefix("READY=1\n").unwrap_or(&told);
-        if !status.starts_with("STATUS=not well: ") {
+        if !status.starts_with("STATUS=unhealthy: ") {
             ensure!(
-                is_up && status.starts_with("STATUS=https://127.0.0.1:") && status.contains("with no KVM"),
+                is_up && status.starts_with("STATUS=https://127.0.0.1:") && status.contains("degraded: no KVM"),
                 "{told}"
             );
             break;
@@ -333,12 +333,12 @@ fn every_page_says_how_it_is() -> Result<()> {
     let page = http::Request::get("/readyz?verbose").body(Vec::new())?;
     let said = machine.runtime.block_on(machine.client().request_text(page))?;
     ensure!(said.contains("[+]virt-handler ok\n") && said.contains("[+]node-here ok\n"), "{said}");
-    ensure!(said.contains("[+]no-KVM ok: guests are emulated, and slow: there is no /dev/kvm"), "{said}");
+    ensure!(said.contains("[+]no-KVM ok: guests are emulated, which is slow: there is no /dev/kvm"), "{said}");
     Ok(())
 }
 
 fn waiting_ends_with_the_reason() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     machine.ready()?;
     let apply = |vm: serde_json::Value| -> Result<std::process::Output> {
         let file = tempfile::NamedTempFile::new()?;
@@ -351,7 +351,7 @@ fn waiting_ends_with_the_reason() -> Result<()> {
     let output = apply(large)?;
     let (said, why) = (text(&output.stdout), text(&output.stderr));
     ensure!(
-        !output.status.success() && why.contains("Insufficient memory") && why.contains("-> ask for less"),
+        !output.status.success() && why.contains("Insufficient memory") && why.contains("-> lower the VM's requests"),
         "{why}"
     );
     ensure!(said.contains("large: ErrorUnschedulable: 0/1 nodes are available"), "{said}");
@@ -363,7 +363,7 @@ fn waiting_ends_with_the_reason() -> Result<()> {
     firmware["kernelBoot"]["container"]["image"] = "oci:/nowhere:demo".into();
     let output = apply(missing)?;
     let why = text(&output.stderr);
-    ensure!(!output.status.success() && why.contains("-> check the image's name"), "{why}");
-    ensure!(why.contains("oci:/nowhere:demo is in no folder that images may come from"), "{why}");
+    ensure!(!output.status.success() && why.contains("-> check the name of the image"), "{why}");
+    ensure!(why.contains("oci:/nowhere:demo is not in a directory that images may come from"), "{why}");
     Ok(())
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::Test;
 use super::guests::{Terminal, add_volume, bare, linux, template, write};
-use super::machine::Machine;
+use super::test_host::TestHost;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("guests_reach_others_and_are_reached", guests_reach_others_and_are_reached),
@@ -46,7 +46,7 @@ fn guests_reach_others_and_are_reached() -> Result<()> {
     write(&resolver, &format!("nameserver {GATEWAY4}\nsearch {DOMAIN}\n"))?;
     let allowed = PORT.to_string();
     let machine =
-        Machine::with(&["--resolv-conf", resolver.to_str().context("a path")?, "--allow-host-port", &allowed])?;
+        TestHost::with(&["--resolv-conf", resolver.to_str().context("a path")?, "--allow-host-port", &allowed])?;
     answer_http(PORT)?;
     answer_http(CLOSED)?;
     answer_names(UdpSocket::bind((GATEWAY4, 53))?);
@@ -142,7 +142,7 @@ fn reaches(terminal: &mut Terminal, pod: &[IpAddr]) -> Result<()> {
 }
 
 /// Of the machine a guest has what was allowed, and the API at its gateway.
-fn does_not_reach(terminal: &mut Terminal, machine: &Machine) -> Result<()> {
+fn does_not_reach(terminal: &mut Terminal, machine: &TestHost) -> Result<()> {
     let api = machine.api_port()?;
     for to in [GATEWAY4.to_string(), format!("[{GATEWAY6}]")] {
         let mut answer = |port: u16| terminal.run(&format!("wget -O - http://{to}:{port}/ 2>&1; true"));
@@ -181,7 +181,7 @@ fn serve(terminal: &mut Terminal) -> Result<()> {
 }
 
 /// A restart changes no address, neither for the guest nor for the others.
-fn stays(machine: &Machine, mut terminal: Terminal, open: &VirtualMachineInstance) -> Result<()> {
+fn stays(machine: &TestHost, mut terminal: Terminal, open: &VirtualMachineInstance) -> Result<()> {
     let mac = terminal.run("cat /sys/class/net/eth0/address")?;
     drop(terminal);
     e2e::output(&mut machine.orlop(&["restart", "open"]))?;
@@ -193,7 +193,7 @@ fn stays(machine: &Machine, mut terminal: Terminal, open: &VirtualMachineInstanc
 }
 
 fn networks_that_nobody_makes_are_refused_by_name() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     let refused = |interfaces: serde_json::Value, networks: serde_json::Value| -> Result<String> {
         let mut vm = bare("refused", "Always");
         template(&mut vm)["domain"]["devices"]["interfaces"] = interfaces;

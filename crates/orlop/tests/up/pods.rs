@@ -6,7 +6,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use serde_json::{Value, json};
 
 use super::Test;
-use super::machine::Machine;
+use super::test_host::TestHost;
 
 pub(crate) const TESTS: &[(&str, Test)] =
     &[("a_pod_may_do_with_the_api_what_its_account_may", a_pod_may_do_with_the_api_what_its_account_may)];
@@ -38,7 +38,7 @@ fn client(name: &str, account: &str, verb: &[&str]) -> Result<Value> {
 }
 
 /// What a pod said, when it has ended.
-fn said(machine: &Machine, name: &str, phase: &str) -> Result<String> {
+fn said(machine: &TestHost, name: &str, phase: &str) -> Result<String> {
     let wanted = phase.to_owned();
     let ended = move |pod: Option<&Pod>| {
         pod.is_some_and(|pod| pod.status.as_ref().is_some_and(|status| status.phase.as_ref() == Some(&wanted)))
@@ -48,7 +48,7 @@ fn said(machine: &Machine, name: &str, phase: &str) -> Result<String> {
 }
 
 fn a_pod_may_do_with_the_api_what_its_account_may() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     for account in ["reader", "nobody"] {
         machine.create::<ServiceAccount>(json!({ "metadata": { "name": account } }))?;
     }

@@ -7,13 +7,13 @@ use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use base64::Engine as _;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Secret};
 use kube::ResourceExt as _;
+use launcher_api::rpc::Empty;
+use launcher_api::rpc::launcher_client::LauncherClient;
 use serde_json::{Value, json};
-use virt_launcher::rpc::Empty;
-use virt_launcher::rpc::launcher_client::LauncherClient;
 
 use super::Test;
 use super::guests::{Terminal, add_volume, bare, linux, template};
-use super::machine::Machine;
+use super::test_host::TestHost;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_container_disk_boots_and_forgets", a_container_disk_boots_and_forgets),
@@ -34,7 +34,7 @@ pub(crate) fn claim(name: &str, size: &str) -> Value {
 }
 
 fn a_container_disk_boots_and_forgets() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     let mut vm = bare("v", "Always");
     add_volume(&mut vm, "root", "containerDisk", json!({ "image": e2e::guest::image("demo")? }))?;
     machine.create::<VirtualMachine>(vm)?;
@@ -50,7 +50,7 @@ fn a_container_disk_boots_and_forgets() -> Result<()> {
 }
 
 fn a_claims_data_outlives_its_guest() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     machine.create::<PersistentVolumeClaim>(claim("data", "64Mi"))?;
     let with_claim = |name: &str| -> Result<Value> {
         let mut vm = linux(name, "Always")?;
@@ -94,7 +94,7 @@ fn is_ready(vm: Option<&VirtualMachine>, ready: bool) -> bool {
 }
 
 fn cloud_init_comes_from_a_secret_and_a_probe_drives_ready() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     let user_data = "#cloud-config\nhostname: from-the-secret\nwrite_files:\n- path: /etc/mark\n  content: secret\n";
     let encoded = base64::engine::general_purpose::STANDARD.encode(user_data);
     machine.create::<Secret>(json!({ "metadata": { "name": "init" }, "data": { "userdata": encoded } }))?;
@@ -117,7 +117,7 @@ fn cloud_init_comes_from_a_secret_and_a_probe_drives_ready() -> Result<()> {
 }
 
 fn a_pause_is_told() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     machine.create::<VirtualMachine>(linux("v", "Always")?)?;
     let vmi = machine.phase("v", Phase::Running, None)?;
     let mut terminal = Terminal::log_in(&machine, "v")?;
@@ -130,9 +130,9 @@ fn a_pause_is_told() -> Result<()> {
     terminal.console.expect("moved-on").map(drop)
 }
 
-/// The launcher's own socket, through its folder: the path is too long for a socket.
+/// The launcher's own socket, through its directory: the path is too long for a socket.
 async fn launcher(
-    machine: &Machine,
+    machine: &TestHost,
     vmi: &VirtualMachineInstance,
 ) -> Result<LauncherClient<tonic::transport::Channel>> {
     let pods = vmi.status.as_ref().and_then(|status| status.active_pods.as_ref()).context("no pod")?;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::Test;
 use super::guests::{Terminal, bare, linux, template};
-use super::machine::{Machine, kill, qemus};
+use super::test_host::{TestHost, kill, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] =
     &[("every_run_strategy_answers_power_off_crash_and_delete", every_run_strategy_answers_power_off_crash_and_delete)];
@@ -28,7 +28,7 @@ const PANICS: &str = "panics";
 const HALTED: &str = "halted";
 
 fn every_run_strategy_answers_power_off_crash_and_delete() -> Result<()> {
-    let machine = Machine::up()?;
+    let machine = TestHost::up()?;
     // The slow ones first: they boot while the others are looked at.
     for (name, strategy) in OFF {
         machine.create::<VirtualMachine>(linux(name, strategy)?)?;
@@ -57,7 +57,7 @@ fn every_run_strategy_answers_power_off_crash_and_delete() -> Result<()> {
 }
 
 /// The UID of a VM's instance, when it runs as one process.
-fn running(machine: &Machine, name: &str, not: Option<&str>) -> Result<String> {
+fn running(machine: &TestHost, name: &str, not: Option<&str>) -> Result<String> {
     let instance = machine.phase(name, Phase::Running, not)?;
     machine.status(name, "Running")?;
     ensure!(qemus(name).len() == 1, "{name} is run by {:?}", qemus(name));
@@ -65,7 +65,7 @@ fn running(machine: &Machine, name: &str, not: Option<&str>) -> Result<String> {
 }
 
 /// The instance is the same, has ended so, and nothing runs.
-fn ended(machine: &Machine, name: &str, phase: Phase, uid: &str) -> Result<()> {
+fn ended(machine: &TestHost, name: &str, phase: Phase, uid: &str) -> Result<()> {
     let instance = machine.phase(name, phase, None)?;
     ensure!(instance.metadata.uid.as_deref() == Some(uid), "{name} has another instance");
     machine.status(name, "Stopped")?;
@@ -74,14 +74,14 @@ fn ended(machine: &Machine, name: &str, phase: Phase, uid: &str) -> Result<()> {
 }
 
 /// There is no instance.
-fn stopped(machine: &Machine, name: &str) -> Result<()> {
+fn stopped(machine: &TestHost, name: &str) -> Result<()> {
     machine.gone::<VirtualMachineInstance>(name)?;
     machine.status(name, "Stopped")?;
     ensure!(qemus(name).is_empty(), "{name} is run by {:?}", qemus(name));
     Ok(())
 }
 
-fn crashes(machine: &Machine) -> Result<()> {
+fn crashes(machine: &TestHost) -> Result<()> {
     let mut uids = Vec::new();
     for (name, _) in CRASHED {
         uids.push(running(machine, name, None)?);
@@ -97,14 +97,14 @@ fn crashes(machine: &Machine) -> Result<()> {
     running(machine, "crash-manual", Some(manual)).map(drop)
 }
 
-fn halts(machine: &Machine) -> Result<()> {
+fn halts(machine: &TestHost) -> Result<()> {
     machine.patch::<VirtualMachine>(HALTED, &json!({ "spec": { "runStrategy": "Always" } }))?;
     running(machine, HALTED, None)?;
     machine.patch::<VirtualMachine>(HALTED, &json!({ "spec": { "runStrategy": "Halted" } }))?;
     stopped(machine, HALTED)
 }
 
-fn deletes_of_instances(machine: &Machine) -> Result<()> {
+fn deletes_of_instances(machine: &TestHost) -> Result<()> {
     let mut uids = Vec::new();
     for (name, _) in CRASHED {
         uids.push(machine.get::<VirtualMachineInstance>(name)?.and_then(|vmi| vmi.uid()).context("an instance")?);
@@ -119,15 +119,15 @@ fn deletes_of_instances(machine: &Machine) -> Result<()> {
     stopped(machine, "crash-manual")
 }
 
-fn panics_of_the_guest(machine: &Machine) -> Result<()> {
+fn panics_of_the_guest(machine: &TestHost) -> Result<()> {
     let first = running(machine, PANICS, None)?;
     let mut terminal = Terminal::log_in(machine, PANICS)?;
     terminal.console.send("echo c > /proc/sysrq-trigger")?;
-    // It ended, but not well.
+    // It ended, but unhealthy.
     running(machine, PANICS, Some(&first)).map(drop)
 }
 
-fn power_offs(machine: &Machine) -> Result<()> {
+fn power_offs(machine: &TestHost) -> Result<()> {
     let mut uids = Vec::new();
     for (name, _) in OFF {
         uids.push(running(machine, name, None)?);
@@ -151,7 +151,7 @@ fn power_offs(machine: &Machine) -> Result<()> {
 }
 
 /// Nothing has started that was not to, and nothing outlives its VM.
-fn deletes(machine: &Machine) -> Result<()> {
+fn deletes(machine: &TestHost) -> Result<()> {
     for name in [HALTED, "crash-rerun", "crash-manual"] {
         stopped(machine, name)?;
     }

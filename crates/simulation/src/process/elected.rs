@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
 use kube_controllers::table::Settings;
-use manager::clients::Clients;
+use manager::clients::{Asker, Clients};
 use manager::context::Started;
 use manager::descriptor::{Descriptor, Selection};
 use manager::fence::Fence;
@@ -13,9 +13,10 @@ use manager::gates::Gates;
 use manager::leader::Durations;
 use manager::serving::Pages;
 use tokio::task::JoinHandle;
-use virt_controller::render::Launcher;
+use virt_controller::Launcher;
+use virt_server::Component;
 
-use super::Start;
+use super::{LAUNCHER, Start};
 use crate::{Scene, wire};
 
 /// As Kubernetes has them, but for the pause between two attempts: most of what a cluster at rest does is to renew leases.
@@ -31,27 +32,28 @@ const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], 
 
 pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {
     let (controllers, settings) = (start.options.controllers, start.options.settings.clone());
-    elected(start, "kube-controller-manager", controllers, settings)
+    elected(start, Component::ControllerManager, "kube-controller-manager", controllers, settings)
 }
 
 pub(super) fn scheduler(start: Start<'_>) -> JoinHandle<()> {
     let settings = start.options.settings.clone();
-    elected(start, "kube-scheduler", SCHEDULERS, settings)
+    elected(start, Component::Scheduler, "kube-scheduler", SCHEDULERS, settings)
 }
 
 pub(super) fn virt_controller(start: Start<'_>) -> JoinHandle<()> {
     // New with each start: controllers of one process share caches through them.
-    let mut settings = virt_controller::table::Settings::new(Launcher::new("launcher:v1"));
+    let mut settings = virt_controller::Settings::new(Launcher::new(LAUNCHER));
     settings.image_volumes = Some(true);
     let controllers = match start.options.scene {
         Scene::Deployments => &[],
         Scene::VirtualMachines(scene) => scene.controllers,
     };
-    elected(start, "virt-controller", controllers, settings)
+    elected(start, Component::VirtController, "virt-controller", controllers, settings)
 }
 
 fn elected<S: Send + Sync + 'static>(
     start: Start<'_>,
+    component: Component,
     lease: &'static str,
     descriptors: &'static [Descriptor<S>],
     settings: S,
@@ -60,9 +62,10 @@ fn elected<S: Send + Sync + 'static>(
     let Start { options, server, world, identity, chance, .. } = start;
     let clients = Clients::given({
         let (server, world, identity, fenced) = (server.clone(), world.clone(), identity.clone(), options.fenced);
-        move |name, fence| {
+        move |Asker { name, account }, fence| {
             let fence = if fenced { fence } else { &Fence::default() };
-            wire::client(&server, &world, &identity, name, Some(lease), fence)
+            let who = account.map_or_else(|| component.identity(), |account| component.controller(account));
+            wire::client(server.for_identity(who), &world, &identity, name, Some(lease), fence)
         }
     });
     let world = world.clone();

@@ -10,7 +10,8 @@ use manager::queue::QueueMetrics;
 use manager::stopping::Stopping;
 use node::hollow::{Behaviour, HollowNodes};
 use tokio::task::JoinHandle;
-use virt_handler::hollow::{Behaviour as Guests, HollowHandlers};
+use virt_handler::hollow::{HollowHandlers, Twin};
+use virt_server::Component;
 
 use super::{NODES, Start};
 use crate::chance::Chance;
@@ -28,18 +29,20 @@ pub(super) fn nodes(start: Start<'_>) -> JoinHandle<()> {
             Behaviour { start_delay, stop_delay, ..Behaviour::default() }
         }
     };
-    run(start, "kubelet", |context| {
+    run(start, &Component::Node("hollow".to_owned()), "kubelet", |context| {
         let nodes = HollowNodes::new(context, NODES.map(ToOwned::to_owned), behaviour);
         async move { nodes.run().await }
     })
 }
 
 pub(super) fn handlers(start: Start<'_>, nodes: &'static [&'static str]) -> JoinHandle<()> {
-    let mut chance = Chance::new(start.seed, 5);
-    let (start_delay, stop_delay) = (some_seconds(&mut chance, 4), some_seconds(&mut chance, 8));
-    let behaviour = Guests { start_delay, stop_delay, ..Guests::default() };
-    run(start, "virt-handler", |context| {
-        let handlers = HollowHandlers::new(context, nodes.iter().map(ToString::to_string), behaviour);
+    let twin = match start.options.scene {
+        Scene::Deployments => Twin::None,
+        Scene::VirtualMachines(scene) => scene.handlers,
+    };
+    let machines = start.machines.clone();
+    run(start, &Component::HollowHandlers, "virt-handler", |context| {
+        let handlers = HollowHandlers::over(context, nodes.iter().map(ToString::to_string), machines, twin);
         async move { handlers.run().await }
     })
 }
@@ -48,15 +51,16 @@ fn some_seconds(chance: &mut Chance, most: u64) -> Duration {
     chance.between(Duration::ZERO, Duration::from_secs(most))
 }
 
-fn run<F, R>(start: Start<'_>, component: &'static str, hollow: F) -> JoinHandle<()>
+fn run<F, R>(start: Start<'_>, component: &Component, tells: &'static str, hollow: F) -> JoinHandle<()>
 where
     F: FnOnce(&Context) -> R,
     R: Future<Output = ()> + Send + 'static,
 {
     let now = start.now();
     let Start { server, world, identity, chance, .. } = start;
-    let client = |name: &str| wire::client(server, world, &identity, name, None, &Fence::default());
-    let (recorder, writer) = Recorder::new(client("events"), component, now.clone());
+    let service = server.for_identity(component.identity());
+    let client = |name: &str| wire::client(service.clone(), world, &identity, name, None, &Fence::default());
+    let (recorder, writer) = Recorder::new(client("events"), tells, now.clone());
     let caches = Caches::new(client("shared-caches"), chance.clone());
     let context = Context {
         client: client("hollow"),

@@ -5,11 +5,12 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use virt_handler::hollow::Machines;
 
 use crate::chance::Chance;
 use crate::process::NODES;
 use crate::witness::Witness;
-use crate::{Options, Scene, SimulationError};
+use crate::{Options, Scene};
 
 mod deployments;
 mod virtual_machines;
@@ -23,20 +24,16 @@ pub(super) enum User {
 }
 
 impl User {
-    pub(super) fn new(client: Client, witness: Witness, options: &Options) -> Self {
+    pub(super) fn new(client: Client, witness: Witness, machines: Machines, options: &Options) -> Self {
         match options.scene {
             Scene::Deployments => Self::Deployments(deployments::User::new(client, witness, options.seed)),
-            Scene::VirtualMachines(scene) => {
-                Self::VirtualMachines(virtual_machines::User::new(client, witness, scene.by_force, options.seed))
-            }
-        }
-    }
-
-    /// Before anybody else is there.
-    pub(super) async fn prepare(&mut self) -> Result<(), SimulationError> {
-        match self {
-            Self::Deployments(_) => Ok(()),
-            Self::VirtualMachines(user) => user.prepare().await,
+            Scene::VirtualMachines(scene) => Self::VirtualMachines(virtual_machines::User::new(
+                client,
+                witness,
+                machines,
+                scene.by_force,
+                options.seed,
+            )),
         }
     }
 

@@ -8,14 +8,16 @@ use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
+use virt_handler::hollow::Who;
 
 use super::Wrong;
 use crate::About;
+use crate::ledger::Book;
 
 /// Namespace and name.
 type Name = (String, String);
 
-pub(super) async fn check(client: &Client, wrong: &mut Wrong) -> Result<(), kube::Error> {
+pub(super) async fn check(client: &Client, ledger: &Book, wrong: &mut Wrong) -> Result<(), kube::Error> {
     let vms = Api::<VirtualMachine>::all(client.clone()).list(&ListParams::default()).await?;
     let vmis = Api::<VirtualMachineInstance>::all(client.clone()).list(&ListParams::default()).await?;
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?;
@@ -28,6 +30,7 @@ pub(super) async fn check(client: &Client, wrong: &mut Wrong) -> Result<(), kube
         }
     }
     instances(&vmis, &pods.items, wrong);
+    guests(&vmis, ledger, wrong);
     Ok(())
 }
 
@@ -128,5 +131,64 @@ fn instances(vmis: &BTreeMap<Name, &VirtualMachineInstance>, pods: &[Pod], wrong
     for uid in live.keys() {
         let about = About { uid: uid.clone(), ..About::default() };
         wrong.add(Some(about), format!("a pod lives in the end, and its instance {uid} is gone"));
+    }
+}
+
+/// An instance that says it runs has a guest that could go on, and no guest goes on without one.
+fn guests(vmis: &BTreeMap<Name, &VirtualMachineInstance>, ledger: &Book, wrong: &mut Wrong) {
+    let running: BTreeMap<String, &Name> = vmis
+        .iter()
+        .filter(|(_, vmi)| vmi.is_running())
+        .map(|(name, vmi)| (vmi.uid().unwrap_or_default(), name))
+        .collect();
+    for (uid, (namespace, name)) in &running {
+        if ledger.holder(uid).is_none() {
+            let about = About { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
+            wrong.add(
+                Some(about),
+                format!("VMI {namespace}/{name} is Running, and no guest of it could go on in the end"),
+            );
+        }
+    }
+    for who in ledger.holders().into_iter().filter(|who| !running.contains_key(&who.instance)) {
+        let Who { namespace, name, instance, pod } = who;
+        let what =
+            format!("a guest of {namespace}/{name} goes on in pod {pod} in the end, and its instance does not say so");
+        wrong.add(Some(About { namespace, name, uid: instance }), what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use virt_handler::hollow::{Ledger as _, Standing};
+
+    use super::*;
+
+    /// No controller can bring this about without breaking another rule first: pods outlive their instance, and nobody stops them.
+    #[test]
+    fn a_guest_without_an_instance_is_told() {
+        let text = |text: &str| text.to_owned();
+        let who = |instance: &str| Who {
+            namespace: text("n"),
+            name: text(instance),
+            instance: text(instance),
+            pod: text("p"),
+        };
+        let vmi = |uid: &str, phase: &str| -> VirtualMachineInstance {
+            let spec = json!({ "domain": { "devices": {} } });
+            let metadata = json!({ "namespace": "n", "name": uid, "uid": uid });
+            serde_json::from_value(json!({ "metadata": metadata, "spec": spec, "status": { "phase": phase } })).unwrap()
+        };
+        let (runs, over) = (vmi("runs", "Running"), vmi("over", "Failed"));
+        let vmis = BTreeMap::from([(name(&runs), &runs), (name(&over), &over)]);
+        let ledger = Book::default();
+        for uid in ["runs", "over", "gone"] {
+            ledger.note(&who(uid), Standing::Holds { runs: true });
+        }
+        let mut wrong = Wrong::default();
+        guests(&vmis, &ledger, &mut wrong);
+        let about: Vec<_> = wrong.0.iter().map(|(about, _)| about.as_ref().unwrap().name.as_str()).collect();
+        assert_eq!(about, ["gone", "over"]);
     }
 }

@@ -5,14 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt as _;
 use kube::core::DynamicObject;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{HOLD, Heard, controller};
 use crate::progress::Lives;
+use crate::world::World;
 
 /// What is known so far.
 #[derive(Default)]
 pub(super) struct Seen {
     pods: BTreeMap<String, Pod>,
+    /// When a pod of a replica set last went.
+    went: BTreeMap<String, Instant>,
     pub(super) lives: Lives,
     /// The most pods that a replica set or a deployment ever asked for, by UID.
     most: BTreeMap<String, i64>,
@@ -27,6 +31,8 @@ pub(super) struct Seen {
 struct Pod {
     set: String,
     active: bool,
+    /// Whether nobody could have known that there would be one too many.
+    excused: bool,
 }
 
 /// A number, or a part of a hundred, rounded up.
@@ -46,10 +52,10 @@ impl Seen {
         self.released.insert(uid);
     }
 
-    pub(super) fn look(&mut self, heard: &Heard) -> Option<String> {
-        let Heard { deleted, kind, object, .. } = heard;
+    pub(super) fn look(&mut self, heard: &Heard, world: &World) -> Option<String> {
+        let Heard { at, deleted, kind, object, .. } = heard;
         match *kind {
-            "Pod" => self.pod(object, *deleted),
+            "Pod" => self.pod(object, *deleted, *at, world),
             "ReplicaSet" => {
                 self.replica_set(object);
                 None
@@ -90,15 +96,20 @@ impl Seen {
         *most = (*most).max(pods);
     }
 
-    /// No second pod for one slot: never more of them than their owner ever asked for.
-    fn pod(&mut self, object: &DynamicObject, deleted: bool) -> Option<String> {
+    /// No second pod for one slot: never more of them than their owner ever asked for, and those apart that are excused.
+    fn pod(&mut self, object: &DynamicObject, deleted: bool, at: Instant, world: &World) -> Option<String> {
         let (uid, set) = (object.uid()?, controller(object)?.uid);
         let phase = object.data["status"]["phase"].as_str().unwrap_or("Pending");
         let active =
             !deleted && object.metadata.deletion_timestamp.is_none() && !matches!(phase, "Failed" | "Succeeded");
         self.lives.see(&uid, phase == "Running", deleted || matches!(phase, "Failed" | "Succeeded"));
-        let before = self.pods.insert(uid, Pod { set: set.clone(), active });
-        if before.is_some() || !active {
+        if deleted {
+            self.went.insert(set.clone(), at);
+        }
+        let before = self.pods.get(&uid).map(|pod| pod.excused);
+        let excused = before.unwrap_or_else(|| self.is_excused(object, &set, world));
+        self.pods.insert(uid, Pod { set: set.clone(), active: active && !excused, excused });
+        if before.is_some() || !active || excused {
             return None;
         }
         let count = |of: &dyn Fn(&str) -> bool| {
@@ -117,6 +128,13 @@ impl Seen {
         (have > most).then(|| {
             format!("{} is pod {have} of a deployment that never asked for more than {most}", object.name_any())
         })
+    }
+
+    /// Two leaders give one slot the same name, so that the later request fails. Not so where the first one saw a pod on its
+    /// way out, whose name was free again for the second one, and its own request arrived after it was gone.
+    fn is_excused(&self, object: &DynamicObject, set: &str, world: &World) -> bool {
+        let left = world.left(&(object.namespace().unwrap_or_default(), object.name_any()));
+        left.is_some_and(|left| self.went.get(set).is_some_and(|went| *went >= left))
     }
 
     /// No finalizer is lost: what the user holds stays until the user lets it go.

@@ -1,15 +1,16 @@
-//! A disk has one writer, nothing starts that nobody asked for, no finalizer is lost, and phases only move forward.
+//! A disk has one writer, nothing starts that nobody asked for, a set makes no more instances than it was ever asked for, no
+//! finalizer is lost, and phases only move forward.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use api::names::{annotation, finalizer};
+use api::names::{annotation, finalizer, label};
 use kube::ResourceExt as _;
 use kube::core::DynamicObject;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Heard, controller};
+use super::{Heard, SET, controller};
 use crate::progress::Lives;
 use crate::world::World;
 
@@ -23,6 +24,8 @@ pub(super) struct Seen {
     one_writer: bool,
     pub(super) lives: Lives,
     vms: BTreeMap<String, Vm>,
+    /// The most replicas that each set was ever asked for.
+    sets: BTreeMap<String, u64>,
     /// Those that are there.
     vmis: BTreeMap<String, Vmi>,
     /// Those that are there.
@@ -46,6 +49,10 @@ struct Vm {
 
 struct Vmi {
     owner: Option<String>,
+    /// The set that made it.
+    made_by: Option<String>,
+    /// Whether its set must count it: it has neither ended nor lost its pod.
+    counts: bool,
     phase: String,
     /// Whether it stays until its pods are gone.
     held: bool,
@@ -68,6 +75,7 @@ impl Seen {
             one_writer: !by_force,
             lives: Lives::default(),
             vms: BTreeMap::new(),
+            sets: BTreeMap::new(),
             vmis: BTreeMap::new(),
             pods: BTreeMap::new(),
             launched: BTreeSet::new(),
@@ -82,7 +90,7 @@ impl Seen {
     }
 
     pub(super) fn look(&mut self, heard: &Heard, world: &World) -> Option<String> {
-        let Heard { at, deleted, kind, object } = heard;
+        let Heard { at, deleted, kind, object, holder } = heard;
         match *kind {
             "Pod" => self.pod(object, *deleted),
             "Namespace" => {
@@ -90,7 +98,14 @@ impl Seen {
                 None
             }
             "VirtualMachine" => self.vm(object, *deleted, *at),
-            _ => self.vmi(object, *deleted, *at, world),
+            SET => {
+                self.set(object);
+                None
+            }
+            _ => {
+                let goes_on = self.ends_beside_its_guest(object, holder.as_deref());
+                self.vmi(object, *deleted, *at, world).or(goes_on)
+            }
         }
     }
 
@@ -100,6 +115,12 @@ impl Seen {
         } else {
             self.ending.remove(&object.name_any());
         }
+    }
+
+    fn set(&mut self, object: &DynamicObject) {
+        let asked = object.data["spec"]["replicas"].as_u64().unwrap_or(1);
+        let most = self.sets.entry(object.uid().unwrap_or_default()).or_default();
+        *most = asked.max(*most);
     }
 
     /// No lost finalizer: a VM stays until its instance is gone, unless the instance shall outlive it.
@@ -117,19 +138,25 @@ impl Seen {
 
     fn vmi(&mut self, object: &DynamicObject, deleted: bool, at: Instant, world: &World) -> Option<String> {
         let (uid, name) = (object.uid()?, object.name_any());
-        let owner = controller(object).filter(|owner| owner.kind == "VirtualMachine").map(|owner| owner.uid);
+        let owner = controller(object).filter(|owner| owner.kind == "VirtualMachine" || owner.kind == SET);
+        let set = owner.as_ref().filter(|owner| owner.kind == SET).map(|owner| owner.uid.clone());
+        let owner = owner.map(|owner| owner.uid);
         let phase = object.data["status"]["phase"].as_str().unwrap_or_default().to_owned();
         let held = has(object, finalizer::VMI);
         self.lives.see(&uid, phase == "Running", deleted || is_final(&phase));
-        let vmi = Vmi { owner, phase, held, marked: object.metadata.deletion_timestamp.is_some() };
+        let made_by = self.vmis.get(&uid).map_or(set, |known| known.made_by.clone());
+        let marked = object.metadata.deletion_timestamp.is_some();
+        let counts = !marked && !is_final(&phase) && !has_lost_its_pod(&object.data);
+        let vmi = Vmi { owner, made_by, counts, phase, held, marked };
         let is_users = self.released.contains(&uid) || self.ending.contains(&object.namespace().unwrap_or_default());
         let broken = match self.vmis.get(&uid) {
             None => {
                 let place = (object.namespace().unwrap_or_default(), name.clone());
-                self.unasked(&vmi, &place, at, world).map(|why| format!("VMI {name} was made {why}"))
+                let why = self.unasked(&vmi, &place, at, world).or_else(|| self.too_many(&vmi));
+                why.map(|why| format!("VMI {name} was made {why}"))
             }
             Some(before) if vmi.marked && !before.marked && before.owner.is_none() && !is_users => {
-                Some(format!("VMI {name} was deleted, and belongs to no VM"))
+                Some(format!("VMI {name} was deleted, and belongs to nobody"))
             }
             Some(before) => self.step(&uid, before, &vmi, deleted).map(|why| format!("VMI {name} {why}")),
         };
@@ -139,6 +166,14 @@ impl Seen {
             self.vmis.insert(uid, vmi);
         }
         broken
+    }
+
+    /// An instance does not end while its guest goes on.
+    fn ends_beside_its_guest(&self, object: &DynamicObject, holder: Option<&str>) -> Option<String> {
+        let (phase, name) = (object.data["status"]["phase"].as_str()?, object.name_any());
+        let before = self.vmis.get(&object.uid()?)?;
+        let ends = is_final(phase) && !is_final(&before.phase);
+        holder.filter(|_| ends).map(|pod| format!("VMI {name} is {phase} while its guest goes on in pod {pod}"))
     }
 
     /// Nothing is started for a VM that asked for nothing, but for what was on its way when it last did.
@@ -154,6 +189,14 @@ impl Seen {
         })
     }
 
+    /// A set makes no more instances than it was asked for at any time: those that it made and that count, and this one.
+    fn too_many(&self, vmi: &Vmi) -> Option<String> {
+        let most = self.sets.get(vmi.made_by.as_ref()?)?;
+        let others = self.vmis.values().filter(|one| one.counts && one.made_by == vmi.made_by).count();
+        let is_more = u64::try_from(others).is_ok_and(|others| others >= *most);
+        is_more.then(|| format!("beside {others} others, for a set that was never asked for more than {most}"))
+    }
+
     fn step(&self, uid: &str, before: &Vmi, now: &Vmi, deleted: bool) -> Option<String> {
         let (old, new) = (rank(&before.phase), rank(&now.phase));
         if new < old || (is_final(&before.phase) && now.phase != before.phase) {
@@ -165,7 +208,8 @@ impl Seen {
     }
 
     /// A disk has one writer: one launcher for each instance, and none beside that of an earlier one. A launcher that went
-    /// before its instance left Pending may have another after it: no guest has run in it.
+    /// before its instance left Pending may have another after it: no guest has run in it. One that awaits a guest may stand beside
+    /// another: which of the two may write, the ledger knows.
     fn pod(&mut self, object: &DynamicObject, deleted: bool) -> Option<String> {
         let (uid, name) = (object.uid()?, object.name_any());
         let owner = controller(object).filter(|owner| owner.kind == "VirtualMachineInstance")?;
@@ -174,7 +218,8 @@ impl Seen {
             return None;
         }
         let ended = matches!(object.data["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-        let launches = !object.annotations().contains_key(annotation::EPHEMERAL_PROVISIONING);
+        let launches = !object.annotations().contains_key(annotation::EPHEMERAL_PROVISIONING)
+            && !object.labels().contains_key(label::MIGRATION_JOB_UID);
         let of = (object.namespace().unwrap_or_default(), owner.name);
         let pod = Pod { of: of.clone(), vmi: owner.uid.clone(), launches, ended };
         let is_new = self.pods.insert(uid.clone(), pod).is_none();
@@ -205,6 +250,12 @@ fn may_run(vm: &Value) -> bool {
         "Manual" => requests.iter().any(|request| request["action"] == "Start"),
         _ => true,
     }
+}
+
+/// Whether its set replaces it although nobody asked for its end.
+fn has_lost_its_pod(vmi: &Value) -> bool {
+    let conditions = vmi["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    conditions.iter().any(|one| one["type"] == "Ready" && one["reason"] == "PodTerminating")
 }
 
 fn is_final(phase: &str) -> bool {

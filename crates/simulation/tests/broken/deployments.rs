@@ -8,15 +8,21 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
+use kube_controllers::table::Settings;
 use manager::cache::Key;
 use manager::context::{Context, Started};
-use manager::descriptor::Descriptor;
+use manager::descriptor::{Descriptor, Start};
 use manager::worker::{Next, work};
 use serde_json::json;
 use simulation::{Options, check};
 use tokio::time::sleep;
 
 use super::{NONE, deployments, must_catch};
+
+/// A controller that has the rights of another: what it does wrong, it may do.
+fn with_rights_of(account: &'static str, name: &'static str, start: Start<Settings>) -> Descriptor<Settings> {
+    Descriptor { account, ..Descriptor::new(name, &[], start) }
+}
 
 /// Creates what its cache does not show, without waiting for what it has created, under names that the server chooses: after
 /// a lost answer or a late watch there are too many.
@@ -66,7 +72,7 @@ fn hasty(context: &Context) -> Started {
 
 #[test]
 fn a_controller_that_creates_too_much_is_caught() {
-    let broken = Descriptor::new("hasty-controller", &[], |context, _| Ok(hasty(context)));
+    let broken = with_rights_of("replicaset-controller", "hasty-controller", |context, _| Ok(hasty(context)));
     must_catch(
         &["of a replica set that never asked for more than"],
         deployments("replicaset-controller", Some(broken)),
@@ -99,7 +105,7 @@ fn eager(context: &Context) -> Started {
 
 #[test]
 fn a_controller_that_surges_too_much_is_caught() {
-    let broken = Descriptor::new("eager-controller", &[], |context, _| Ok(eager(context)));
+    let broken = with_rights_of("deployment-controller", "eager-controller", |context, _| Ok(eager(context)));
     must_catch(&["of a deployment that never asked for more than"], deployments(NONE, Some(broken)));
 }
 
@@ -112,17 +118,25 @@ fn restless(context: &Context) -> Started {
         heartbeat.metadata.name = Some("heartbeat".to_owned());
         loop {
             sleep(Duration::from_secs(60)).await;
+            heartbeat.data = Some([("at".to_owned(), now().to_string())].into());
             drop(api.create(&PostParams::default(), &heartbeat).await);
-            let patch = json!({ "data": { "at": now().to_string() } });
-            drop(api.patch("heartbeat", &PatchParams::default(), &Patch::Merge(&patch)).await);
+            drop(api.replace("heartbeat", &PostParams::default(), &heartbeat).await);
         }
     })
 }
 
 #[test]
 fn a_controller_that_never_rests_is_caught() {
-    let broken = Descriptor::new("restless-controller", &[], |context, _| Ok(restless(context)));
+    let broken = with_rights_of("root-ca-cert-publisher", "restless-controller", |context, _| Ok(restless(context)));
     must_catch(&["somebody writes for ever"], deployments(NONE, Some(broken)));
+}
+
+/// Its account has no role: what it asks for, it may not do.
+#[test]
+fn a_controller_without_rights_is_caught() {
+    let broken = Descriptor::new("restless-controller", &[], |context, _| Ok(restless(context)));
+    let rule = "restless-controller: create configmaps is refused by its role";
+    must_catch(&[rule], deployments(NONE, Some(broken)));
 }
 
 /// Goes on in the background when its process does not lead any more.
@@ -136,7 +150,7 @@ fn undead(context: &Context) -> Started {
 
 #[test]
 fn a_process_that_acts_after_its_lease_is_caught() {
-    let broken = Descriptor::new("undead-controller", &[], |context, _| Ok(undead(context)));
+    let broken = with_rights_of("root-ca-cert-publisher", "undead-controller", |context, _| Ok(undead(context)));
     let options = deployments(NONE, Some(broken));
     must_catch(&["leads"], |seed| Options { fenced: false, ..options(seed) });
 }
@@ -159,7 +173,7 @@ fn careless(context: &Context) -> Started {
 
 #[test]
 fn a_controller_that_drops_finalizers_is_caught() {
-    let broken = Descriptor::new("careless-controller", &[], |context, _| Ok(careless(context)));
+    let broken = with_rights_of("generic-garbage-collector", "careless-controller", |context, _| Ok(careless(context)));
     must_catch(&["lost the finalizer"], deployments(NONE, Some(broken)));
 }
 
@@ -184,7 +198,7 @@ fn sloppy(context: &Context) -> Started {
 
 #[test]
 fn a_controller_that_leaves_things_in_namespaces_is_caught() {
-    let broken = Descriptor::new("sloppy-controller", &[], |context, _| Ok(sloppy(context)));
+    let broken = with_rights_of("namespace-controller", "sloppy-controller", |context, _| Ok(sloppy(context)));
     must_catch(&["is in a namespace that is gone"], deployments("namespace-controller", Some(broken)));
 }
 
@@ -208,7 +222,7 @@ fn slanderous(context: &Context) -> Started {
 
 #[test]
 fn a_controller_that_fails_pods_is_caught() {
-    let broken = Descriptor::new("slanderous-controller", &[], |context, _| Ok(slanderous(context)));
+    let broken = with_rights_of("node-controller", "slanderous-controller", |context, _| Ok(slanderous(context)));
     must_catch(&["is Failed in the end"], deployments(NONE, Some(broken)));
 }
 
@@ -226,7 +240,8 @@ fn remembering(context: &Context) -> Started {
 
 #[test]
 fn a_controller_that_acts_by_chance_is_caught() {
-    let broken = Descriptor::new("remembering-controller", &[], |context, _| Ok(remembering(context)));
+    let broken =
+        with_rights_of("generic-garbage-collector", "remembering-controller", |context, _| Ok(remembering(context)));
     let report = check(&deployments(NONE, Some(broken))(0)).unwrap_err();
     assert!(report.contains("is not repeatable") && report.contains("/configmaps/run-"), "{report}");
 }

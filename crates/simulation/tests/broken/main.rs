@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod deployments;
+mod launchers;
 mod missing;
 mod virtual_machines;
 
@@ -11,7 +12,8 @@ use std::collections::BTreeSet;
 use kube_controllers::table as kubernetes;
 use manager::descriptor::Descriptor;
 use simulation::{Options, Scene, Seconds, VirtualMachines, run};
-use virt_controller::table as virt;
+use virt_controller as virt;
+use virt_handler::hollow::Twin;
 
 /// Seeds in which a broken controller must be caught.
 const SEEDS: u64 = 40;
@@ -58,7 +60,7 @@ fn deployments(one: &str, broken: Option<Descriptor<kubernetes::Settings>>) -> i
 /// Virtual machines, with another in the place of one.
 fn virtual_machines(one: &str, broken: Option<Descriptor<virt::Settings>>) -> impl Fn(u64) -> Options + use<> {
     let controllers = without(virt::DESCRIPTORS, one, broken);
-    let scene = Scene::VirtualMachines(VirtualMachines { controllers, by_force: false });
+    let scene = Scene::VirtualMachines(VirtualMachines { controllers, by_force: false, handlers: Twin::None });
     move |seed| Options { scene, ..Options::virtual_machines(seed) }
 }
 

@@ -51,6 +51,17 @@ fn without_their_controller_instances_are_neither_running_nor_ended() {
 }
 
 #[test]
+fn without_their_controller_sets_have_nothing_and_say_nothing() {
+    let rules = ["instances and has []", "and shows (None, None, 0)"];
+    must_catch(&rules, virtual_machines("vmi-replicaset-controller", None));
+}
+
+#[test]
+fn without_their_controller_budgets_of_instances_stay() {
+    must_catch(&["of an instance is there in the end"], virtual_machines("disruptionbudget-controller", None));
+}
+
+#[test]
 fn without_a_collector_a_pod_outlives_its_instance() {
     let controllers = without(kubernetes::DESCRIPTORS, "garbage-collector-controller", None);
     let options = virtual_machines(NONE, None);

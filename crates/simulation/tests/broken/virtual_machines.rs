@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use api::names::finalizer;
 use api::owner::controller_reference;
+use api::replicaset::VirtualMachineInstanceReplicaSet;
 use api::vm::{VirtualMachine, VirtualMachineRunStrategy};
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
@@ -17,7 +18,8 @@ use manager::descriptor::Descriptor;
 use serde_json::{Value, json};
 use simulation::{Options, Scene, Seconds, VirtualMachines, check};
 use tokio::time::sleep;
-use virt_controller::table as virt;
+use virt_controller as virt;
+use virt_handler::hollow::Twin;
 
 use super::{FIRST, NONE, must_catch, must_catch_before, virtual_machines, without};
 
@@ -151,7 +153,7 @@ fn tidy(context: &Context) -> Started {
 #[test]
 fn a_controller_that_deletes_an_instance_of_nobody_is_caught() {
     let broken = Descriptor::new("tidy-controller", &[], |context, _| Ok(tidy(context)));
-    must_catch(&["was deleted, and belongs to no VM"], virtual_machines(NONE, Some(broken)));
+    must_catch(&["was deleted, and belongs to nobody"], virtual_machines(NONE, Some(broken)));
 }
 
 async fn set_phase(client: &Client, vmi: &VirtualMachineInstance, phase: &str) {
@@ -214,7 +216,8 @@ fn boastful(context: &Context) -> Started {
 #[test]
 fn a_controller_that_tells_of_guests_that_are_not_there_is_caught() {
     let broken = Descriptor::new("boastful-controller", &[], |context, _| Ok(boastful(context)));
-    must_catch(&["is Running and has 0 live pods in the end"], virtual_machines("vmi-controller", Some(broken)));
+    let rules = ["is Running and has 0 live pods in the end", "no guest of it could go on in the end"];
+    must_catch(&rules, virtual_machines("vmi-controller", Some(broken)));
 }
 
 async fn make_pod(client: &Client, namespace: &str, name: &str, owners: Value) {
@@ -249,7 +252,11 @@ fn a_launcher_of_an_earlier_instance_is_caught() {
 #[test]
 fn a_launcher_that_outlives_its_instance_is_caught() {
     let late = Descriptor::new("nostalgic-controller", &[], |context, _| Ok(nostalgic(context)));
-    let scene = VirtualMachines { controllers: without(virt::DESCRIPTORS, NONE, Some(late)), by_force: true };
+    let scene = VirtualMachines {
+        controllers: without(virt::DESCRIPTORS, NONE, Some(late)),
+        by_force: true,
+        handlers: Twin::None,
+    };
     let controllers = without(kubernetes::DESCRIPTORS, "garbage-collector-controller", None);
     let scene = Scene::VirtualMachines(scene);
     must_catch(&["a pod lives in the end, and its instance"], |seed| Options {
@@ -275,4 +282,28 @@ fn littering(context: &Context) -> Started {
 fn a_pod_of_nobody_is_caught() {
     let broken = Descriptor::new("littering-controller", &[], |context, _| Ok(littering(context)));
     must_catch(&["is nobody's in the end"], virtual_machines(NONE, Some(broken)));
+}
+
+/// Makes an instance for each change of a set, whatever its cache shows, under a name that the server chooses.
+fn greedy(context: &Context) -> Started {
+    let (client, sets) = (context.client.clone(), context.caches.of::<VirtualMachineInstanceReplicaSet>(&[]));
+    Started::new(async move {
+        let mut changes = sets.subscribe();
+        loop {
+            let Some(set) = changes.next().await.new.filter(|set| set.spec.replicas > Some(0)) else { continue };
+            let metadata = json!({
+                "generateName": "more-", "labels": { "app": set.name_any() },
+                "ownerReferences": [controller_reference(&*set).unwrap()],
+            });
+            let vmi = json!({ "metadata": metadata, "spec": set.spec.template.spec });
+            let api: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &set.namespace().unwrap());
+            drop(api.create(&PostParams::default(), &serde_json::from_value(vmi).unwrap()).await);
+        }
+    })
+}
+
+#[test]
+fn a_set_that_makes_more_than_it_is_asked_for_is_caught() {
+    let broken = Descriptor::new("greedy-controller", &[], |context, _| Ok(greedy(context)));
+    must_catch(&["for a set that was never asked for more than"], virtual_machines(NONE, Some(broken)));
 }

@@ -195,7 +195,7 @@ impl Folder {
         Ok(true)
     }
 
-    /// Drops what is remembered of images that are gone, so that this folder does not grow for ever.
+    /// Drops what is remembered of images that are gone, so that this directory does not grow for ever.
     fn forget(&self) -> Result<(), CacheError> {
         let _lock = self.lock_references()?;
         let mut manifests = BTreeSet::new();
@@ -272,7 +272,7 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Cach
     write().map_err(failed("write", path))
 }
 
-/// `None` if it is not there, or is not what it should be: then it is made anew.
+/// `None` if it is not there, or is not what it should be: then it is renewed.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, CacheError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),

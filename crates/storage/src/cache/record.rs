@@ -1,4 +1,4 @@
-//! What is written down beside the files.
+//! The records beside the files of the cache.
 
 use serde::{Deserialize, Serialize};
 

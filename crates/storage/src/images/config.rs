@@ -1,4 +1,4 @@
-//! How an image wants to be run.
+//! The configuration of an image: how it is run.
 
 use serde::{Deserialize, Serialize};
 

@@ -59,7 +59,7 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // What cannot be removed now is when the folder is opened next.
+        // What cannot be removed now is when the directory is opened next.
         let _ = remove_tree(&self.0);
     }
 }
@@ -88,7 +88,7 @@ impl Store {
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
-    /// Empty folders for an image. The caller holds the image's lock.
+    /// Empty directories for an image. The caller holds the image's lock.
     pub(super) fn temporary(&self, manifest: Digest) -> Result<Arc<Temporary>, ImagesError> {
         let path = self.work.join(manifest.hex());
         remove_tree(&path).map_err(failed("remove", &path))?;
@@ -222,7 +222,7 @@ impl Store {
         }
     }
 
-    /// Drops what is remembered of images that are gone, so that this folder does not grow for ever.
+    /// Drops what is remembered of images that are gone, so that this directory does not grow for ever.
     fn forget(&self) -> Result<(), ImagesError> {
         let _lock = Lock::block(&self.locks.join("references"))?;
         for name in names(&self.references)? {
@@ -245,7 +245,7 @@ fn create(path: &Path) -> Result<(), ImagesError> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create", path))
 }
 
-/// However deep an image is. What is removed is taken apart in a folder beside it.
+/// However deep an image is. What is removed is taken apart in a directory beside it.
 fn remove_tree(path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
     if !path.try_exists()? {

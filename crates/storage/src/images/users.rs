@@ -31,12 +31,7 @@ pub enum UserError {
     Group(String),
     /// A file of the image could not be read.
     #[error("read /{path} of the image")]
-    Io {
-        /// Which.
-        path: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    Io { path: &'static str, source: io::Error },
 }
 
 /// `USER[:GROUP]`, by name or number.

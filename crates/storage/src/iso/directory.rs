@@ -1,4 +1,4 @@
-//! Folders: directory records, with Rock Ridge's fields in the primary tree.
+//! Directories: directory records, with Rock Ridge's fields in the primary tree.
 
 use super::SECTOR;
 use super::tree::{Name, Tree};
@@ -24,13 +24,13 @@ pub(super) enum Names {
 pub(super) struct Layout<'a> {
     pub(super) tree: &'a Tree<'a>,
     pub(super) names: Names,
-    /// Sectors of the folders, and their lengths in bytes.
+    /// Sectors of the directories, and their lengths in bytes.
     pub(super) places: &'a [usize],
     pub(super) sizes: &'a [usize],
     pub(super) file_places: &'a [usize],
 }
 
-/// The lengths of all folders, in whole sectors.
+/// The lengths of all directories, in whole sectors.
 pub(super) fn sizes(tree: &Tree<'_>, names: Names) -> Vec<usize> {
     // Places do not change a record's length.
     let nowhere = vec![0; tree.folders.len().max(tree.files.len())];
@@ -38,7 +38,7 @@ pub(super) fn sizes(tree: &Tree<'_>, names: Names) -> Vec<usize> {
     (0..tree.folders.len()).map(|folder| records(&layout, folder).len()).collect()
 }
 
-/// All records of a folder; none crosses the border of a sector.
+/// All records of a directory; none crosses the border of a sector.
 pub(super) fn records(layout: &Layout<'_>, number: usize) -> Vec<u8> {
     let folder = &layout.tree.folders[number];
     let mut entries: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
@@ -93,7 +93,7 @@ impl Layout<'_> {
         record(self.identifier(name), extent, &system_use)
     }
 
-    /// The folder itself (identifier 0) or its parent (1).
+    /// The directory itself (identifier 0) or its parent (1).
     fn dot_record(&self, identifier: u8, extent: Extent, is_root: bool) -> Vec<u8> {
         let mut system_use = Vec::new();
         if self.names == Names::Primary {

@@ -8,12 +8,12 @@ use super::IsoError;
 const MAX_NAME: usize = 103;
 /// Bytes of a Rock Ridge name that fit a directory record beside the other fields.
 const MAX_NAME_BYTES: usize = 150;
-/// ISO 9660 knows no deeper folders.
+/// ISO 9660 knows no deeper directories.
 const MAX_DEPTH: usize = 8;
-/// Path tables number folders with 16 bits; nobody needs as many here.
+/// Path tables number directories with 16 bits; nobody needs as many here.
 const MAX_ENTRIES: usize = 4096;
 
-/// Folders in the order of the path table: parents first. The root is number 0.
+/// Directories in the order of the path table: parents first. The root is number 0.
 pub(super) struct Tree<'a> {
     pub(super) folders: Vec<Folder>,
     pub(super) files: Vec<FileEntry<'a>>,
@@ -38,7 +38,7 @@ pub(super) struct FileEntry<'a> {
 pub(super) struct Name {
     /// As given; Rock Ridge stores it.
     pub(super) full: String,
-    /// Up to eight and three capital letters; unique in its folder.
+    /// Up to eight and three capital letters; unique in its directory.
     pub(super) short: Vec<u8>,
     /// UCS-2, big endian.
     pub(super) joliet: Vec<u8>,

@@ -8,13 +8,13 @@ pub(super) struct PathTables {
     pub(super) big: Vec<u8>,
 }
 
-/// All folders in breadth-first order, each with the number of its parent.
+/// All directories in breadth-first order, each with the number of its parent.
 pub(super) fn path_tables(layout: &Layout<'_>) -> Result<PathTables, IsoError> {
     let mut tables = PathTables { little: Vec::new(), big: Vec::new() };
     for (number, folder) in layout.tree.folders.iter().enumerate() {
         let identifier = if number == 0 { &[0][..] } else { layout.identifier(&folder.name) };
         let place = u32::try_from(layout.places[number]).map_err(|_| IsoError::Size("the image"))?;
-        let parent = u16::try_from(folder.parent + 1).map_err(|_| IsoError::Size("the number of folders"))?;
+        let parent = u16::try_from(folder.parent + 1).map_err(|_| IsoError::Size("the number of directories"))?;
         for (table, place, parent) in [
             (&mut tables.little, place.to_le_bytes(), parent.to_le_bytes()),
             (&mut tables.big, place.to_be_bytes(), parent.to_be_bytes()),
@@ -28,7 +28,7 @@ pub(super) fn path_tables(layout: &Layout<'_>) -> Result<PathTables, IsoError> {
     }
     // One sector each is set aside.
     if tables.little.len() > SECTOR {
-        return Err(IsoError::Size("the number of folders"));
+        return Err(IsoError::Size("the number of directories"));
     }
     Ok(tables)
 }

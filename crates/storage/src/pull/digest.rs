@@ -35,7 +35,7 @@ impl Digest {
 
 /// A text that is no digest.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0:?} is no digest; expected sha256: and 64 hexadecimal digits")]
+#[error("{0:?} is not a valid digest; use sha256: and 64 hexadecimal digits")]
 pub struct DigestError(String);
 
 impl FromStr for Digest {

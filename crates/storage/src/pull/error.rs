@@ -1,4 +1,4 @@
-//! Why there is no image.
+//! Errors of a pull.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,22 +11,12 @@ use crate::qcow2;
 pub enum PullError {
     /// The registry did not give what was asked for.
     #[error("pull {image}")]
-    Registry {
-        /// Which image.
-        image: String,
-        /// What went wrong.
-        source: RegistryError,
-    },
+    Registry { image: String, source: RegistryError },
     /// A file of an OCI layout could not be read.
     #[error("read {}", path.display())]
-    Layout {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The folder is none that images may come from.
-    #[error("{0} is in no folder that images may come from: `orlop up --image-folder FOLDER` allows one")]
+    Layout { path: PathBuf, source: io::Error },
+    /// The directory is none that images may come from.
+    #[error("{0} is not in a directory that images may come from; allow one with `orlop up --image-dir DIR`")]
     Folder(String),
     /// An OCI layout has no such image, or several.
     #[error("{folder} has {found} images for {image}; expected one", folder = folder.display())]
@@ -41,23 +31,20 @@ pub enum PullError {
     /// The manifest cannot be used.
     #[error("manifest of {image}")]
     Manifest {
-        /// Which image.
         image: String,
         /// What is wrong with it.
         source: ManifestError,
     },
     /// The bytes that came are not those that the digest names.
-    #[error("content with the digest {found} arrived instead of {expected}")]
+    #[error("received content with the digest {found} instead of {expected}")]
     Digest {
         /// What was asked for.
         expected: Digest,
-        /// What came.
         found: Digest,
     },
     /// More or fewer bytes came than announced.
-    #[error("{expected} bytes were announced for {digest}, {found} arrived")]
+    #[error("received {found} bytes instead of {expected} for {digest}")]
     Length {
-        /// Which blob.
         digest: Digest,
         /// What its descriptor says.
         expected: u64,
@@ -67,15 +54,13 @@ pub enum PullError {
     /// A layer holds something it must not, or lacks something it should have.
     #[error("unpack {image}")]
     Unpack {
-        /// Which image.
         image: String,
         /// What is wrong with it.
         source: UnpackError,
     },
     /// The disk is a qcow2 image that must not be opened.
-    #[error("refuse the disk in {image}: {reason}")]
+    #[error("cannot use the disk in {image}: {reason}")]
     Refused {
-        /// Which image.
         image: String,
         /// What is wrong with the disk.
         reason: String,
@@ -83,7 +68,6 @@ pub enum PullError {
     /// The disk's header could not be read.
     #[error("inspect the disk in {image}")]
     Inspect {
-        /// Which image.
         image: String,
         /// What is wrong with it.
         source: qcow2::Qcow2Error,

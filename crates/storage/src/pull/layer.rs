@@ -1,7 +1,7 @@
-//! The wanted file, looked for in one layer after the other, the topmost first.
+//! Searches the layers for the wanted file, from the topmost down.
 //!
 //! Layers are changes: a later one replaces files of an earlier one, or hides them by marker files, `.wh.NAME` for one
-//! name and `.wh..wh..opq` for all that lies in a folder. Read from the top, the first sight of the wanted file is the
+//! name and `.wh..wh..opq` for all that lies in a directory. Read from the top, the first sight of the wanted file is the
 //! one that counts, unless a higher layer has hidden it.
 
 pub(super) mod decode;
@@ -16,7 +16,7 @@ use super::transfer::Target;
 use super::{Limits, Wanted};
 use hidden::Hidden;
 
-/// The folder of a container disk.
+/// The directory of a container disk.
 const DISK_FOLDER: &str = "disk";
 /// Markers by which a layer hides what lies below it.
 pub(super) const WHITEOUT: &str = ".wh.";
@@ -26,7 +26,7 @@ pub(super) const OPAQUE: &str = ".wh..wh..opq";
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
     /// The wanted path is none.
-    #[error("{0:?} is no path of a file in an image")]
+    #[error("{0:?} is not a valid file path in an image")]
     Path(String),
     /// An entry's name is absolute or leads upwards.
     #[error("the layer has an entry with the unsafe name {0:?}")]
@@ -34,13 +34,12 @@ pub enum UnpackError {
     /// What is at the wanted path is no regular file.
     #[error("/{path} is {found}; expected a regular file")]
     Kind {
-        /// Where.
         path: String,
         /// What is there.
         found: &'static str,
     },
     /// There is more than one file to choose from.
-    #[error("both /{first} and /{second} could be the disk; name one, or leave one file below /{DISK_FOLDER}/")]
+    #[error("both /{first} and /{second} could be the disk; set the path, or keep only one file in /{DISK_FOLDER}/")]
     Several {
         /// The first that was found.
         first: String,
@@ -51,30 +50,20 @@ pub enum UnpackError {
     #[error("there is no file {0}")]
     Missing(String),
     /// The file is longer than allowed.
-    #[error("/{path} has more than the {limit} bytes that a disk may have")]
-    FileSize {
-        /// Which file.
-        path: String,
-        /// The limit.
-        limit: u64,
-    },
+    #[error("/{path} is larger than {limit} bytes, the limit for a disk")]
+    FileSize { path: String, limit: u64 },
     /// The layers are longer than allowed.
     #[error("the layers unpack to more than {0} bytes")]
     Unpacked(u64),
-    /// The layer has more markers and folders than are kept in mind.
-    #[error("the layers hide more than {0} names")]
+    /// The layer has more markers and directories than are kept in mind.
+    #[error("the layers delete more than {0} names")]
     Hidden(usize),
     /// The layers have more entries than any image.
     #[error("the layers have more than {0} entries")]
     Entries(usize),
     /// Something stands in the way of an entry, or a link leads nowhere.
-    #[error("/{path} cannot be made")]
-    Entry {
-        /// Which entry.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("cannot create /{path}")]
+    Entry { path: String, source: io::Error },
     /// The archive or its compression is broken.
     #[error("a layer cannot be read")]
     Archive(#[source] io::Error),
@@ -94,7 +83,7 @@ impl UnpackError {
 /// The state of a search between layers.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// Without a leading slash: a file's path or, when the file is not named, the folder to look in.
+    /// Without a leading slash: a file's path or, when the file is not named, the directory to look in.
     path: String,
     is_folder: bool,
     limits: Limits,
@@ -180,7 +169,7 @@ impl Search {
         Ok(())
     }
 
-    /// Whether a path is the wanted one, leads to it, or lies in the folder to look in.
+    /// Whether a path is the wanted one, leads to it, or lies in the directory to look in.
     fn concerns(&self, path: &str) -> bool {
         path == self.path || is_below(&self.path, path) || (self.is_folder && is_below(path, &self.path))
     }
@@ -247,7 +236,7 @@ fn normalized(name: &str) -> Option<String> {
     Some(parts().collect::<Vec<_>>().join("/"))
 }
 
-/// Whether `path` lies in the folder or deeper. Everything lies below the root, whose name is empty.
+/// Whether `path` lies in the directory or deeper. Everything lies below the root, whose name is empty.
 fn is_below(path: &str, folder: &str) -> bool {
     if folder.is_empty() {
         return !path.is_empty();

@@ -1,4 +1,4 @@
-//! OCI layouts: a registry's content as a folder.
+//! OCI layouts: a registry's content as a directory.
 
 use std::path::PathBuf;
 
@@ -50,7 +50,7 @@ impl Layout {
         }
     }
 
-    /// A digest is hexadecimal and nothing else, so that the path stays in the folder.
+    /// A digest is hexadecimal and nothing else, so that the path stays in the directory.
     fn path(&self, digest: Digest) -> PathBuf {
         self.folder.join("blobs").join("sha256").join(digest.hex())
     }
@@ -61,7 +61,7 @@ impl Layout {
             let file = tokio::fs::File::open(&path).await?;
             file.take(MAX_MANIFEST as u64 + 1).read_to_end(&mut bytes).await?;
             if bytes.len() > MAX_MANIFEST {
-                return Err(std::io::Error::other("it is too long for a manifest"));
+                return Err(std::io::Error::other("the manifest is too long"));
             }
             Ok(bytes)
         };

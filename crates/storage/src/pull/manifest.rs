@@ -25,10 +25,10 @@ pub enum ManifestError {
     #[error("neither an image nor an index of images; manifests of schema version 1 are not supported")]
     Kind,
     /// It has more parts than any image.
-    #[error("{0} parts are too many")]
+    #[error("{0} entries are too many")]
     Parts(usize),
     /// There is no image for this machine.
-    #[error("no image for {wanted}; there are images for {found}")]
+    #[error("no image for {wanted}; the available images are for {found}")]
     Platform {
         /// The platform that was looked for.
         wanted: String,
@@ -179,7 +179,10 @@ mod tests {
         assert_eq!(index.for_platform("linux", "amd64").unwrap(), Digest::of(b"x86"));
         assert_eq!(index.for_platform("linux", "arm64").unwrap(), Digest::of(b"arm"));
         let error = index.for_platform("linux", "s390x").unwrap_err().to_string();
-        assert_eq!(error, "no image for linux/s390x; there are images for unknown/unknown, linux/arm64, linux/amd64");
+        assert_eq!(
+            error,
+            "no image for linux/s390x; the available images are for unknown/unknown, linux/arm64, linux/amd64"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which registries there are, and how to talk to them.
+//! The registries that may be used, and their credentials.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct Registries {
     mirrors: BTreeMap<String, Vec<String>>,
     insecure: BTreeSet<String>,
     roots: Vec<CertificateDer<'static>>,
-    /// Where folders with images may be; anywhere if nobody said.
+    /// Where directories with images may be; anywhere if nobody said.
     folders: Option<Vec<PathBuf>>,
 }
 
@@ -48,10 +48,10 @@ impl fmt::Debug for Credentials {
 #[derive(Debug, thiserror::Error)]
 pub enum RegistriesError {
     /// It is no host.
-    #[error("{0:?} is no registry; expected a host such as docker.io or registry.example:5000")]
+    #[error("{0:?} is not a valid registry; use a host such as docker.io or registry.example:5000")]
     Host(String),
     /// The text is no `config.json`.
-    #[error("malformed config.json: it breaks at line {line}, column {column}")]
+    #[error("malformed config.json: error at line {line}, column {column}")]
     Json {
         /// From 1.
         line: usize,
@@ -59,19 +59,16 @@ pub enum RegistriesError {
         column: usize,
     },
     /// It is too long.
-    #[error("a config.json of {0} bytes is too long; the limit is {MAX_CONFIG}")]
+    #[error("config.json is too large: {0} bytes; the limit is {MAX_CONFIG}")]
     Size(usize),
     /// An entry cannot be used.
     #[error("auths[{host:?}]: expected auth to be USER:PASSWORD in base64, or username and password")]
-    Auth {
-        /// Which.
-        host: String,
-    },
+    Auth { host: String },
     /// The text holds no certificate, or a broken one.
     #[error("expected one or more certificates in PEM")]
     Certificate,
     /// The passwords are with another program.
-    #[error("{0} names a program that keeps the passwords, which is not run; write them into auths instead")]
+    #[error("the credential helper in {0} is not supported; put the passwords into auths instead")]
     Helper(&'static str),
 }
 
@@ -101,13 +98,13 @@ impl Registries {
         Ok(())
     }
 
-    /// Lets images that are folders of this machine come from these, and from nowhere else: whoever reads them is root, and
-    /// whoever names them may not be.
-    pub fn set_folders(&mut self, folders: Vec<PathBuf>) {
+    /// Allows images that are directories of this machine in these directories only: the process that reads them is root,
+    /// and the user that names them may not be.
+    pub fn allow_directories(&mut self, folders: Vec<PathBuf>) {
         self.folders = Some(folders);
     }
 
-    /// Whether an image may be this folder, wherever links lead.
+    /// Whether an image may be this directory, wherever links lead.
     pub(super) fn may_be(&self, folder: &Path) -> bool {
         let Some(allowed) = &self.folders else { return true };
         let real = |path: &Path| std::fs::canonicalize(path).ok();
@@ -269,7 +266,7 @@ mod tests {
         for (config, expected) in [
             (r#"{"auths": {"a.b": {"auth": "!secret!"}}}"#, r#"auths["a.b"]"#),
             (r#"{"auths": {"a.b": {"auth": "c2VjcmV0"}}}"#, "USER:PASSWORD"),
-            (r#"{"auths": {"a b": {"auth": "YTpi"}}}"#, "no registry"),
+            (r#"{"auths": {"a b": {"auth": "YTpi"}}}"#, "not a valid registry"),
             (r#"{"auths": "secret"}"#, "line 1"),
             (r#"{"credsStore": "desktop"}"#, "credsStore"),
             (r#"{"credHelpers": {"gcr.io": "gcloud"}}"#, "credHelpers"),

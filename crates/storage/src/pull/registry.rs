@@ -40,12 +40,7 @@ pub enum RegistryError {
     Tls(#[source] rustls::Error),
     /// The connection failed, or broke.
     #[error("talk to {host}")]
-    Http {
-        /// With whom.
-        host: String,
-        /// Why.
-        source: reqwest::Error,
-    },
+    Http { host: String, source: reqwest::Error },
     /// There is no such image, or it is not shown to this user.
     #[error("{host} has no such image")]
     NotFound {
@@ -53,7 +48,7 @@ pub enum RegistryError {
         host: String,
     },
     /// It wants other credentials, or none help.
-    #[error("{host} denies access ({status}); check the credentials for it")]
+    #[error("{host} denied access ({status}); check its credentials")]
     Denied {
         /// Who says so.
         host: String,
@@ -61,27 +56,18 @@ pub enum RegistryError {
         status: StatusCode,
     },
     /// It failed, or is busy.
-    #[error("{host} answers {status}")]
+    #[error("{host} answered with status {status}")]
     Status {
-        /// Who.
         host: String,
         /// What it answered.
         status: StatusCode,
     },
     /// It sends so little that the image would never be complete.
-    #[error("{host} sends less than a kilobyte a second")]
-    Slow {
-        /// Who.
-        host: String,
-    },
+    #[error("{host} sent less than a kilobyte per second")]
+    Slow { host: String },
     /// Its answer makes no sense.
-    #[error("{host} answers with {problem}")]
-    Answer {
-        /// Who.
-        host: String,
-        /// What is wrong.
-        problem: &'static str,
-    },
+    #[error("{host} answered with {problem}")]
+    Answer { host: String, problem: &'static str },
 }
 
 impl RegistryError {
@@ -227,7 +213,7 @@ async fn body(mut response: Response, host: &str, limit: usize) -> Result<Vec<u8
     let mut bytes = Vec::new();
     while let Some(piece) = response.chunk().await.map_err(|source| RegistryError::http(host, source))? {
         if bytes.len() + piece.len() > limit {
-            return Err(RegistryError::Answer { host: host.to_owned(), problem: "more than it should" });
+            return Err(RegistryError::Answer { host: host.to_owned(), problem: "more data than expected" });
         }
         bytes.extend(piece);
     }
@@ -291,9 +277,9 @@ impl Session {
                 challenge::basic(credentials.ok_or_else(denied)?).ok_or_else(|| problem("a header that cannot be sent"))
             }
             Challenge::Bearer(parameters) => {
-                let url = parameters.url().ok_or_else(|| problem("a challenge without a place to answer it"))?;
+                let url = parameters.url().ok_or_else(|| problem("an authentication challenge without a realm"))?;
                 if !may_ask(&url, &self.insecure) {
-                    return Err(problem("a place for tokens that is not HTTPS"));
+                    return Err(problem("a token server that does not use HTTPS"));
                 }
                 let token = self.token(url).await?;
                 challenge::bearer(&token).ok_or_else(|| problem("a token that cannot be sent"))

@@ -37,7 +37,7 @@ impl Kind {
     pub(super) fn describe(self) -> &'static str {
         match self {
             Self::File => "a regular file",
-            Self::Directory => "a folder",
+            Self::Directory => "a directory",
             Self::Symlink => "a symbolic link",
             Self::Hardlink => "a hard link",
             Self::Device => "a device",
@@ -132,7 +132,7 @@ impl<R: Read> Archive<R> {
         let attributes = header.attributes(&extensions)?;
         let name = extensions.name.unwrap_or_else(|| header.name());
         let kind = match kind {
-            // Before POSIX, a folder was a file whose name ends in a slash.
+            // Before POSIX, a directory was a file whose name ends in a slash.
             0 | b'0' | b'7' if name.ends_with(b"/") => Kind::Directory,
             0 | b'0' | b'7' if extensions.sparse => Kind::Other,
             0 | b'0' | b'7' => Kind::File,
@@ -269,7 +269,7 @@ impl Header<'_> {
         if field[0] & 0x80 == 0 {
             let digits = trimmed(field);
             return if digits.is_empty() { Some(0) } else { number(digits, 8) }
-                .ok_or(TarError::Malformed("a number is none"));
+                .ok_or(TarError::Malformed("a number is invalid"));
         }
         let value = field[1..].iter().try_fold(u64::from(field[0] & 0x7f), |value, byte| {
             value.checked_mul(256).map(|value| value + u64::from(*byte))

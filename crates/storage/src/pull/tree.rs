@@ -1,8 +1,8 @@
-//! Layers, unpacked one over the other into a folder.
+//! Layers, unpacked one over the other into a directory.
 //!
 //! # Guarantees
-//! - Nothing outside the folder is read, written or removed, whatever names and links the layers have: the kernel
-//!   resolves every path within the folder, as if it were the root.
+//! - Nothing outside the directory is read, written or removed, whatever names and links the layers have: the kernel
+//!   resolves every path within the directory, as if it were the root.
 //! - No file is written through a link: whatever has the name of an entry is removed before.
 //!
 //! Deliberately absent: devices, which containers have their own of.
@@ -32,7 +32,7 @@ pub(crate) use remove::remove;
 /// Several times what the largest images have.
 const MAX_ENTRIES: usize = 4_000_000;
 
-/// A folder that layers are unpacked into.
+/// A directory that layers are unpacked into.
 pub(super) struct Tree {
     root: OwnedFd,
     /// Where what is removed is taken to first.
@@ -50,7 +50,7 @@ struct Layer {
     /// Hashes of the paths it has made: those its own markers do not hide. Two that are alike would keep a file that
     /// should be hidden, in an image whose maker wanted that.
     made: BTreeSet<u64>,
-    /// Folders whose times are set at the end: what is put into them changes them.
+    /// Directories whose times are set at the end: what is put into them changes them.
     folders: Vec<(Vec<u8>, i64)>,
 }
 
@@ -183,7 +183,7 @@ impl Tree {
         futimens(&file, &times(entry.attributes.modified)).map_err(write)
     }
 
-    /// The other name is looked for in the folder too. A link to it, not to where it leads.
+    /// The other name is looked for in the directory too. A link to it, not to where it leads.
     fn hardlink(&self, folder: &OwnedFd, name: &[u8], target: &[u8], path: &[&[u8]]) -> Result<(), UnpackError> {
         let refused = || UnpackError::Name(String::from_utf8_lossy(target).into_owned());
         let other = parts(target).ok_or_else(refused)?;
@@ -192,7 +192,7 @@ impl Tree {
         linkat(&other_folder, *other_name, folder, name, AtFlags::empty()).map_err(|error| unmade(path, error))
     }
 
-    /// Opens a folder, and makes what lacks on the way.
+    /// Opens a directory, and makes what lacks on the way.
     fn folder(&self, path: &[&[u8]]) -> Result<OwnedFd, UnpackError> {
         match self.open(path) {
             Err(Errno::NOENT) => {}
@@ -232,7 +232,7 @@ impl Tree {
     fn hide(&self, parent: &[&[u8]], name: &[u8], layer: &Layer) -> Result<(), UnpackError> {
         let path = [parent, &[name]].concat();
         if layer.has(&path) {
-            // What the layer itself has there stays, and in a folder only that.
+            // What the layer itself has there stays, and in a directory only that.
             return self.hide_all(&path, layer);
         }
         match self.open(parent) {
@@ -242,7 +242,7 @@ impl Tree {
         }
     }
 
-    /// Removes what lower layers have in a folder.
+    /// Removes what lower layers have in a directory.
     fn hide_all(&self, path: &[&[u8]], layer: &Layer) -> Result<(), UnpackError> {
         let mut folders = vec![path.iter().map(|part| part.to_vec()).collect::<Vec<_>>()];
         while let Some(path) = folders.pop() {
@@ -264,7 +264,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The deepest last: setting a folder's times does not change those of the folder it is in.
+    /// The deepest last: setting a directory's times does not change those of the directory it is in.
     fn finish(&self, layer: &Layer) -> Result<(), UnpackError> {
         for (path, modified) in &layer.folders {
             let path = parts(path).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Reading a header that may lie.
+//! Reads qcow2 headers, which may be malicious.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -82,14 +82,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Info, Qcow2Error> {
     }
     let cluster_bits = header.u32(20)?;
     if !(9..=21).contains(&cluster_bits) {
-        return Err(Qcow2Error::Malformed("clusters are neither of 512 bytes nor up to 2 MiB"));
+        return Err(Qcow2Error::Malformed("its cluster size is not between 512 bytes and 2 MiB"));
     }
     let (features, header_length) = if version == 3 { (header.u64(72)?, header.u32(100)?) } else { (0, 72) };
     if features & !KNOWN_FEATURES != 0 {
         return Err(Qcow2Error::Features(features & !KNOWN_FEATURES));
     }
     if version == 3 && (header_length < 104 || header_length % 8 != 0) {
-        return Err(Qcow2Error::Malformed("its length is impossible"));
+        return Err(Qcow2Error::Malformed("its length is invalid"));
     }
     let virtual_size = header.u64(24)?;
     check_tables(&header, virtual_size, cluster_bits)?;
@@ -116,7 +116,7 @@ fn check_tables(header: &Fields<'_>, virtual_size: u64, cluster_bits: u32) -> Re
     }
     let in_clusters = |offset: u64| offset.is_multiple_of(1 << cluster_bits);
     if !in_clusters(header.u64(40)?) || !in_clusters(header.u64(48)?) {
-        return Err(Qcow2Error::Malformed("a table does not begin at a cluster"));
+        return Err(Qcow2Error::Malformed("a table is not aligned to a cluster"));
     }
     Ok(())
 }

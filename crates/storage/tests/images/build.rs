@@ -72,7 +72,7 @@ pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
     ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
 }
 
-/// A folder that holds images.
+/// A directory that holds images.
 pub(crate) struct Layout {
     folder: tempfile::TempDir,
     manifests: Vec<Value>,
@@ -172,7 +172,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// All files below a folder with their content.
+/// All files below a directory with their content.
 pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];

@@ -50,7 +50,7 @@ async fn links_and_devices_are_no_disks() {
     assert!(matches!(error, UnpackError::Kind { found: "a symbolic link", .. }), "{error:?}");
     let layout = Layout::of(vec![Layer::new().folder("boot/vmlinuz")]);
     let error = fetch(&layout.reference(), Wanted::File("boot/vmlinuz".into()), Limits::default()).await.unwrap_err();
-    assert!(chain(&error).contains("a folder"), "{}", chain(&error));
+    assert!(chain(&error).contains("a directory"), "{}", chain(&error));
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn a_bomb_is_stopped_at_the_limit() {
     let limits = Limits { max_disk_bytes: 100_000, max_unpacked_bytes: 400_000, ..Limits::default() };
     let large = Layout::of(vec![Layer::new().file("disk/bomb", &vec![0; 100_001])]);
     let error = fetch(&large.reference(), Wanted::Disk(None), limits).await.unwrap_err();
-    assert!(chain(&error).contains("/disk/bomb has more than the 100000 bytes"), "{}", chain(&error));
+    assert!(chain(&error).contains("/disk/bomb is larger than 100000 bytes"), "{}", chain(&error));
     // What is not wanted is skipped, but not for ever; nor is it when it comes in many layers.
     for layers in [
         vec![good().file("etc/bomb", &vec![0; 800_000])],
@@ -149,7 +149,7 @@ async fn several_candidates_and_none_are_refused() {
     for path in ["", "/", "../x", "disk/../x"] {
         let layout = Layout::of(vec![good()]);
         let error = fetch(&layout.reference(), Wanted::Disk(Some(path.into())), Limits::default()).await.unwrap_err();
-        assert!(chain(&error).contains("is no path"), "{path}");
+        assert!(chain(&error).contains("is not a valid file path"), "{path}");
     }
 }
 
@@ -196,7 +196,7 @@ async fn a_qcow2_of_absurd_size_is_refused() {
 async fn a_layout_without_its_files_says_which() {
     let layout = Layout::of(vec![good()]);
     std::fs::write(layout.path().join("index.json"), vec![b' '; 5 << 20]).unwrap();
-    assert!(chain(&disk(&layout).await.unwrap_err()).contains("too long for a manifest"));
+    assert!(chain(&disk(&layout).await.unwrap_err()).contains("the manifest is too long"));
     std::fs::remove_file(layout.path().join("index.json")).unwrap();
     assert!(chain(&disk(&layout).await.unwrap_err()).contains("index.json"));
 }
@@ -208,16 +208,16 @@ async fn an_image_comes_from_no_folder_but_those_that_are_allowed() {
     let opened = async |reference: &Reference, registries: &Registries| open(reference, registries).await.map(drop);
     opened(&layout.reference(), &registries).await.unwrap();
     for folders in [vec![], vec![others.path().to_owned()], vec!["/nowhere".into()]] {
-        registries.set_folders(folders);
+        registries.allow_directories(folders);
         let refused = opened(&layout.reference(), &registries).await.unwrap_err();
         assert!(matches!(refused, PullError::Folder(_)), "{}", chain(&refused));
     }
-    // A link in a folder that is allowed leads to one that is not.
-    registries.set_folders(vec![others.path().to_owned()]);
+    // A link in a directory that is allowed leads to one that is not.
+    registries.allow_directories(vec![others.path().to_owned()]);
     let link = others.path().join("link");
     std::os::unix::fs::symlink(layout.path(), &link).unwrap();
     let linked = format!("oci:{}", link.display()).parse().unwrap();
     assert!(matches!(opened(&linked, &registries).await, Err(PullError::Folder(_))));
-    registries.set_folders(vec![layout.path().parent().unwrap().to_owned()]);
+    registries.allow_directories(vec![layout.path().parent().unwrap().to_owned()]);
     opened(&linked, &registries).await.unwrap();
 }

@@ -157,7 +157,7 @@ async fn a_token_is_fetched_with_the_password_and_used_without_it() {
     });
     let reference = server.reference("disk:v1");
     let mut registries = server.registries();
-    assert!(chain(&pull(&reference, &registries).await.unwrap_err()).contains("denies access"));
+    assert!(chain(&pull(&reference, &registries).await.unwrap_err()).contains("denied access"));
     let credentials = Credentials { user: "user".to_owned(), password: "pass".to_owned() };
     registries.set_credentials(&server.address.to_string(), credentials).unwrap();
     assert_eq!(pull(&reference, &registries).await.unwrap().1, b"behind a token");
@@ -172,7 +172,7 @@ async fn passwords_and_bytes_do_not_go_to_unlisted_plain_http() {
         answer("401 Unauthorized", &format!("WWW-Authenticate: Bearer realm=\"http://{other}/token\"\r\n"), b"")
     });
     let error = pull(&token.reference("disk:v1"), &token.registries()).await.unwrap_err();
-    assert!(chain(&error).contains("a place for tokens that is not HTTPS"), "{}", chain(&error));
+    assert!(chain(&error).contains("a token server that does not use HTTPS"), "{}", chain(&error));
 
     let folder = layout.path().to_owned();
     let redirect = Scripted::start(move |request, _| {
@@ -207,7 +207,7 @@ async fn answers_without_end_and_cut_ones_are_errors() {
     let layout = layout(&[7; 10_000]);
     let endless = Scripted::start(|_, _| answer("200 OK", "", &vec![b' '; 5 << 20]));
     let error = pull(&endless.reference("disk:v1"), &endless.registries()).await.unwrap_err();
-    assert!(chain(&error).contains("more than it should"), "{}", chain(&error));
+    assert!(chain(&error).contains("more data than expected"), "{}", chain(&error));
 
     let folder = layout.path().to_owned();
     let cut = Scripted::start(move |request, _| {

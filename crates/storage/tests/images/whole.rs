@@ -24,7 +24,7 @@ fn open(folder: &Path) -> Images {
     Images::open(folder, Limits::default()).unwrap()
 }
 
-/// All that is in the folder but the locks.
+/// All that is in the directory but the locks.
 fn content(folder: &Path) -> Vec<String> {
     let lists = ["images", "work", "references"].map(|name| std::fs::read_dir(folder.join(name)).unwrap());
     lists.into_iter().flatten().map(|entry| entry.unwrap().path().display().to_string()).collect()

@@ -26,7 +26,6 @@ pub(super) enum Kind {
         of: Box<Expr>,
         field: Box<str>,
     },
-    /// `of[index]`, `of[?index]`.
     Index {
         of: Box<Expr>,
         index: Box<Expr>,

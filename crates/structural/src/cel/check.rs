@@ -42,7 +42,7 @@ pub(crate) fn check(
     };
     let old = if optional_old { Sized::scalar(Ty::Optional(Box::new(this.clone()))) } else { this.clone() };
     let mut checker = Checker { source, names: vec![("self", this), ("oldSelf", old)], mixed: false };
-    let Known { value, cost } = checker.expression(&program.expression)?;
+    let Costed { value, cost } = checker.expression(&program.expression)?;
     Ok(Estimate {
         is_bool: matches!(value.ty, Ty::Bool),
         is_string: matches!(value.ty, Ty::String),
@@ -53,12 +53,12 @@ pub(crate) fn check(
 
 /// A typed value and what it costs to have it.
 #[derive(Clone, Debug)]
-struct Known<'a> {
+struct Costed<'a> {
     value: Sized<'a>,
     cost: u64,
 }
 
-impl<'a> Known<'a> {
+impl<'a> Costed<'a> {
     fn new(value: Sized<'a>, cost: u64) -> Self {
         Self { value, cost }
     }
@@ -76,9 +76,9 @@ impl<'a> Checker<'a> {
         Fault::at(self.source, at.at, problem)
     }
 
-    fn expression(&mut self, expression: &'a Expr) -> Result<Known<'a>, Fault> {
+    fn expression(&mut self, expression: &'a Expr) -> Result<Costed<'a>, Fault> {
         match &expression.kind {
-            Kind::Literal(literal) => Ok(Known::new(constant(literal), 0)),
+            Kind::Literal(literal) => Ok(Costed::new(constant(literal), 0)),
             Kind::Ident(name) => self.name(expression, name),
             Kind::Select { of, field, optional } => {
                 let of = self.expression(of)?;
@@ -87,7 +87,7 @@ impl<'a> Checker<'a> {
             Kind::Has { of, field } => {
                 let of = self.expression(of)?;
                 let found = self.select(expression, of, field, false)?;
-                Ok(Known::new(Sized::scalar(Ty::Bool), found.cost))
+                Ok(Costed::new(Sized::scalar(Ty::Bool), found.cost))
             }
             Kind::Index { of, index, optional } => self.index(expression, of, index, *optional),
             Kind::Call { target, function, arguments, .. } => {
@@ -104,7 +104,7 @@ impl<'a> Checker<'a> {
                 if !fits {
                     return Err(self.no_overload(expression, name, &[&inner]));
                 }
-                Ok(Known::new(inner.value, inner.cost.saturating_add(1)))
+                Ok(Costed::new(inner.value, inner.cost.saturating_add(1)))
             }
             Kind::Binary(operator, left, right) => {
                 let (left, right) = (self.expression(left)?, self.expression(right)?);
@@ -122,22 +122,22 @@ impl<'a> Checker<'a> {
                 let body = self.within([(&**name, held)], |checker| checker.expression(body))?;
                 let cost = of.cost.saturating_add(body.cost);
                 let value = if *flat { body.value } else { Sized::scalar(Ty::Optional(Box::new(body.value))) };
-                Ok(Known::new(value, cost))
+                Ok(Costed::new(value, cost))
             }
         }
     }
 
-    fn name(&self, at: &Expr, name: &str) -> Result<Known<'a>, Fault> {
+    fn name(&self, at: &Expr, name: &str) -> Result<Costed<'a>, Fault> {
         if let Some((_, value)) = self.names.iter().rev().find(|(known, _)| *known == name) {
-            return Ok(Known::new(value.clone(), 1));
+            return Ok(Costed::new(value.clone(), 1));
         }
         match functions::type_name(name) {
-            Some(_) => Ok(Known::new(Sized::scalar(Ty::Type), 1)),
+            Some(_) => Ok(Costed::new(Sized::scalar(Ty::Type), 1)),
             None => Err(self.fault(at, format_args!("undeclared reference to '{name}' (in container '')"))),
         }
     }
 
-    fn select(&self, at: &Expr, of: Known<'a>, field: &str, optional: bool) -> Result<Known<'a>, Fault> {
+    fn select(&self, at: &Expr, of: Costed<'a>, field: &str, optional: bool) -> Result<Costed<'a>, Fault> {
         let cost = of.cost.saturating_add(1);
         let (ty, optional) = match of.value.ty {
             Ty::Optional(held) => (held.ty, true),
@@ -152,10 +152,10 @@ impl<'a> Checker<'a> {
         };
         let found = found.ok_or_else(|| self.fault(at, format_args!("undefined field '{field}'")))?;
         let value = if optional { Sized::scalar(Ty::Optional(Box::new(found))) } else { found };
-        Ok(Known::new(value, cost))
+        Ok(Costed::new(value, cost))
     }
 
-    fn index(&mut self, at: &Expr, of: &'a Expr, index: &'a Expr, optional: bool) -> Result<Known<'a>, Fault> {
+    fn index(&mut self, at: &Expr, of: &'a Expr, index: &'a Expr, optional: bool) -> Result<Costed<'a>, Fault> {
         let (of, index) = (self.expression(of)?, self.expression(index)?);
         let cost = of.cost.saturating_add(index.cost).saturating_add(1);
         let (ty, optional) = match of.value.ty.clone() {
@@ -170,10 +170,10 @@ impl<'a> Checker<'a> {
         };
         let found = found.ok_or_else(|| self.no_overload(at, "_[_]", &[&of, &index]))?;
         let value = if optional { Sized::scalar(Ty::Optional(Box::new(found))) } else { found };
-        Ok(Known::new(value, cost))
+        Ok(Costed::new(value, cost))
     }
 
-    fn list(&mut self, items: &'a [(Expr, bool)]) -> Result<Known<'a>, Fault> {
+    fn list(&mut self, items: &'a [(Expr, bool)]) -> Result<Costed<'a>, Fault> {
         let mixed = std::mem::take(&mut self.mixed);
         let mut cost: u64 = 10;
         let mut item: Option<Sized<'a>> = None;
@@ -188,10 +188,10 @@ impl<'a> Checker<'a> {
         }
         let size = u64::try_from(items.len()).unwrap_or(u64::MAX);
         let item = item.unwrap_or(Sized::scalar(Ty::Dyn));
-        Ok(Known::new(Sized { ty: Ty::List(Box::new(item)), size }, cost))
+        Ok(Costed::new(Sized { ty: Ty::List(Box::new(item)), size }, cost))
     }
 
-    fn map(&mut self, entries: &'a [(Expr, Expr, bool)]) -> Result<Known<'a>, Fault> {
+    fn map(&mut self, entries: &'a [(Expr, Expr, bool)]) -> Result<Costed<'a>, Fault> {
         let mut cost: u64 = 30;
         let (mut keys, mut values) = (None, None);
         for (key, value, _) in entries {
@@ -202,30 +202,30 @@ impl<'a> Checker<'a> {
         }
         let part = |part: Option<Sized<'a>>| Box::new(part.unwrap_or(Sized::scalar(Ty::Dyn)));
         let size = u64::try_from(entries.len()).unwrap_or(u64::MAX);
-        Ok(Known::new(Sized { ty: Ty::Map(part(keys), part(values)), size }, cost))
+        Ok(Costed::new(Sized { ty: Ty::Map(part(keys), part(values)), size }, cost))
     }
 
-    fn logic(&mut self, parts: &'a [Expr]) -> Result<Known<'a>, Fault> {
+    fn logic(&mut self, parts: &'a [Expr]) -> Result<Costed<'a>, Fault> {
         let mut cost: u64 = 0;
         for part in parts {
             let known = self.expression(part)?;
             self.expect_bool(part, &known)?;
             cost = cost.saturating_add(known.cost).saturating_add(1);
         }
-        Ok(Known::new(Sized::scalar(Ty::Bool), cost))
+        Ok(Costed::new(Sized::scalar(Ty::Bool), cost))
     }
 
-    fn choice(&mut self, at: &Expr, condition: &'a Expr, yes: &'a Expr, no: &'a Expr) -> Result<Known<'a>, Fault> {
+    fn choice(&mut self, at: &Expr, condition: &'a Expr, yes: &'a Expr, no: &'a Expr) -> Result<Costed<'a>, Fault> {
         let condition = self.expression(condition)?;
         let (yes, no) = (self.expression(yes)?, self.expression(no)?);
         if !matches!(condition.value.ty, Ty::Bool | Ty::Dyn) || !yes.value.ty.fits(&no.value.ty) {
             return Err(self.no_overload(at, "_?_:_", &[&condition, &yes, &no]));
         }
         let cost = condition.cost.saturating_add(yes.cost.max(no.cost));
-        Ok(Known::new(joined(Some(yes.value), no.value), cost))
+        Ok(Costed::new(joined(Some(yes.value), no.value), cost))
     }
 
-    fn walk(&mut self, walk: &'a Loop) -> Result<Known<'a>, Fault> {
+    fn walk(&mut self, walk: &'a Loop) -> Result<Costed<'a>, Fault> {
         let range = self.expression(&walk.range)?;
         let (key, item) = match range.value.ty {
             Ty::List(item) => (Sized::scalar(Ty::Int), *item),
@@ -259,7 +259,7 @@ impl<'a> Checker<'a> {
             Purpose::Filter => Sized { ty: Ty::List(Box::new(first)), size },
             Purpose::TransformMap => Sized { ty: Ty::Map(Box::new(key), Box::new(body.value)), size },
         };
-        Ok(Known::new(value, cost))
+        Ok(Costed::new(value, cost))
     }
 
     /// Runs with some names bound.
@@ -275,14 +275,14 @@ impl<'a> Checker<'a> {
         result
     }
 
-    fn expect_bool(&self, at: &Expr, known: &Known<'a>) -> Result<(), Fault> {
+    fn expect_bool(&self, at: &Expr, known: &Costed<'a>) -> Result<(), Fault> {
         match &known.value.ty {
             Ty::Bool | Ty::Dyn => Ok(()),
             other => Err(self.fault(at, format_args!("expected type 'bool' but found '{other}'"))),
         }
     }
 
-    fn no_overload(&self, at: &Expr, name: &str, operands: &[&Known<'a>]) -> Fault {
+    fn no_overload(&self, at: &Expr, name: &str, operands: &[&Costed<'a>]) -> Fault {
         let types: Vec<String> = operands.iter().map(|operand| operand.value.ty.to_string()).collect();
         self.fault(at, format_args!("found no matching overload for '{name}' applied to '({})'", types.join(", ")))
     }

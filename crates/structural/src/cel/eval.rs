@@ -79,17 +79,17 @@ pub(super) fn run<'a>(
     activation: &Activation<'a>,
     meter: &mut Meter,
 ) -> Result<Val<'a>, Failure> {
-    Machine { activation, meter, bound: Vec::new() }.value(expression)
+    Evaluator { activation, meter, bound: Vec::new() }.value(expression)
 }
 
-struct Machine<'a, 'b> {
+struct Evaluator<'a, 'b> {
     activation: &'b Activation<'a>,
     meter: &'b mut Meter,
     /// What macros have bound, innermost last.
     bound: Vec<(&'a str, Val<'a>)>,
 }
 
-impl<'a> Machine<'a, '_> {
+impl<'a> Evaluator<'a, '_> {
     fn value(&mut self, expression: &'a Expr) -> Result<Val<'a>, Failure> {
         match &expression.kind {
             Kind::Literal(literal) => Ok(constant(literal)),

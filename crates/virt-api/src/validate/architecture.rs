@@ -16,7 +16,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, config: &ClusterConfig, p
         "arm64" => check_arm64(spec, problems),
         "s390x" => check_s390x(devices, problems),
         other => {
-            let message = format!("{other:?} is not known; use one of amd64, arm64, s390x");
+            let message = format!("{other:?} is unknown; use one of amd64, arm64, s390x");
             problems.unsupported("spec.architecture", message);
             return;
         }
@@ -49,17 +49,17 @@ fn fits(pattern: &str, text: &str) -> bool {
 fn check_amd64(devices: &Devices, problems: &mut Problems) {
     check_video(devices, &["vga", "cirrus", "virtio", "ramfb", "bochs"], "amd64", problems);
     if devices.watchdog.as_ref().is_some_and(|watchdog| watchdog.i6300esb.is_none() || watchdog.diag288.is_some()) {
-        problems.unsupported(format!("{DEVICES}.watchdog"), "amd64 has only i6300esb; use that");
+        problems.unsupported(format!("{DEVICES}.watchdog"), "amd64 only has i6300esb; use that");
     }
 }
 
 fn check_s390x(devices: &Devices, problems: &mut Problems) {
     check_video(devices, &["virtio"], "s390x", problems);
     if devices.watchdog.as_ref().is_some_and(|watchdog| watchdog.diag288.is_none() || watchdog.i6300esb.is_some()) {
-        problems.unsupported(format!("{DEVICES}.watchdog"), "s390x has only diag288; use that");
+        problems.unsupported(format!("{DEVICES}.watchdog"), "s390x only has diag288; use that");
     }
     if devices.panic_devices.as_ref().is_some_and(|devices| !devices.is_empty()) {
-        problems.unsupported(format!("{DEVICES}.panicDevices"), "s390x has its own; remove it");
+        problems.unsupported(format!("{DEVICES}.panicDevices"), "s390x has its own watchdog; remove it");
     }
 }
 
@@ -68,7 +68,7 @@ fn check_arm64(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
     check_video(devices, &["virtio", "ramfb"], "arm64", problems);
     for (name, set) in [("watchdog", devices.watchdog.is_some()), ("sound", devices.sound.is_some())] {
         if set {
-            problems.unsupported(format!("{DEVICES}.{name}"), "arm64 has none; remove it");
+            problems.unsupported(format!("{DEVICES}.{name}"), "arm64 has no watchdog; remove it");
         }
     }
     let bootloader = spec.domain.firmware.as_ref().and_then(|firmware| firmware.bootloader.as_ref());
@@ -78,16 +78,16 @@ fn check_arm64(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
     let cpu = spec.domain.cpu.as_ref();
     let model = cpu.and_then(|cpu| cpu.model.as_deref()).unwrap_or_default();
     if !matches!(model, "" | "host-passthrough") {
-        problems.unsupported("spec.domain.cpu.model", "arm64 guests run on host-passthrough only; use that");
+        problems.unsupported("spec.domain.cpu.model", "arm64 guests only support host-passthrough; use that");
     }
     if cpu.and_then(|cpu| cpu.threads).is_some_and(|threads| threads > 1) {
-        problems.invalid("spec.domain.cpu.threads", "arm64 has one thread per core; use 1 and more cores");
+        problems.invalid("spec.domain.cpu.threads", "arm64 has one thread per core; use 1, and more cores instead");
     }
     for (index, disk) in devices.disks.iter().flatten().enumerate() {
         let Some((target, bus)) = bus(disk) else { continue };
         if !matches!(bus, DiskBus::Virtio | DiskBus::Scsi) {
             let field = format!("{DEVICES}.disks[{index}].{target}.bus");
-            problems.unsupported(field, "arm64 has no such bus; use virtio or scsi");
+            problems.unsupported(field, "arm64 does not have this bus; use virtio or scsi");
         }
     }
 }

@@ -89,7 +89,7 @@ impl Document<'_> {
             }
         }
         if length > MOST {
-            let message = format!("has {length} bytes, the limit is {MOST}; put it into a secret and name that in");
+            let message = format!("has {length} bytes, but the limit is {MOST}; put it into a secret and set");
             problems.invalid(format!("{field}.{name}"), format!("{message} {reference_name}"));
         }
         if let Some(reference) = reference {
@@ -98,7 +98,7 @@ impl Document<'_> {
         let forms = [plain.is_some(), encoded.is_some(), reference.is_some()];
         let set = forms.iter().filter(|set| **set).count();
         if set > 1 {
-            let message = format!("{name}, {name}Base64 and {reference_name} exclude each other; keep one");
+            let message = format!("{name}, {name}Base64 and {reference_name} are mutually exclusive; keep one");
             problems.invalid(field, message);
         }
         set > 0

@@ -1,34 +1,27 @@
 //! vCPUs: how many, of what kind, and what pinning them needs.
 
-use api::domain::{CPU, CPUFeaturePolicy};
+use api::domain::CPU;
 use api::quantity::Amount;
 use api::vmi::VirtualMachineInstanceSpec;
 
-use super::{memory, word};
+use super::memory;
 use crate::denial::Problems;
 
 const CPU_FIELD: &str = "spec.domain.cpu";
 const DEDICATED: &str = "spec.domain.cpu.dedicatedCpuPlacement";
-/// More than any machine that QEMU emulates takes.
-const MOST: u32 = 4096;
 
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
     check_amounts(spec, problems);
     let Some(cpu) = &spec.domain.cpu else { return };
-    if vcpus(cpu).is_none_or(|count| count > MOST) {
-        problems.invalid(CPU_FIELD, format!("sockets times cores times threads is more than {MOST}; use fewer"));
-    }
     if let (Some(sockets), Some(most)) = (cpu.sockets, cpu.max_sockets)
         && most > 0
         && sockets > most
     {
-        let message = format!("{sockets} is more than {CPU_FIELD}.maxSockets, {most}; use fewer or raise that");
+        let message = format!("{sockets} is more than {CPU_FIELD}.maxSockets, {most}; use fewer, or raise maxSockets");
         problems.invalid(format!("{CPU_FIELD}.sockets"), message);
     }
     for (index, feature) in cpu.features.iter().flatten().enumerate() {
         let at = format!("{CPU_FIELD}.features[{index}]");
-        let policy = feature.policy.as_ref().map(CPUFeaturePolicy::as_str);
-        word(policy, CPUFeaturePolicy::KNOWN, format!("{at}.policy"), problems);
         if feature.name.is_empty() {
             problems.required(format!("{at}.name"), "is empty; name a CPU feature such as vmx");
         }
@@ -37,7 +30,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
     if pinned {
         check_pinning(spec, cpu, problems);
     } else if cpu.isolate_emulator_thread == Some(true) {
-        let message = format!("needs {DEDICATED}; set that to true");
+        let message = format!("needs {DEDICATED}; set it to true");
         problems.invalid(format!("{CPU_FIELD}.isolateEmulatorThread"), message);
     }
     check_numa(spec, cpu, pinned, problems);
@@ -47,16 +40,16 @@ fn check_numa(spec: &VirtualMachineInstanceSpec, cpu: &CPU, pinned: bool, proble
     let mapped = cpu.numa.as_ref().is_some_and(|numa| numa.guest_mapping_passthrough.is_some());
     let field = format!("{CPU_FIELD}.numa.guestMappingPassthrough");
     if mapped && !pinned {
-        problems.invalid(field.clone(), format!("needs {DEDICATED}; set that to true"));
+        problems.invalid(field.clone(), format!("needs {DEDICATED}; set it to true"));
     }
     if mapped && memory::hugepages(spec).is_none() {
-        problems.invalid(field.clone(), "needs spec.domain.memory.hugepages; set a pageSize there");
+        problems.invalid(field.clone(), "needs spec.domain.memory.hugepages; set its pageSize");
     }
     if cpu.realtime.is_some() && !pinned {
-        problems.required(DEDICATED, format!("{CPU_FIELD}.realtime needs it; set it to true"));
+        problems.required(DEDICATED, format!("is required for {CPU_FIELD}.realtime; set it to true"));
     }
     if cpu.realtime.is_some() && !mapped {
-        problems.required(field, format!("{CPU_FIELD}.realtime needs it; set it to {{}}"));
+        problems.required(field, format!("is required for {CPU_FIELD}.realtime; set it to {{}}"));
     }
 }
 
@@ -71,7 +64,7 @@ fn check_amounts(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
         && limit > Amount::default()
         && request > limit
     {
-        let message = format!("{request} is more than spec.domain.resources.limits.cpu, {limit}; use less");
+        let message = format!("{request} is more than spec.domain.resources.limits.cpu, {limit}; lower it");
         problems.invalid("spec.domain.resources.requests.cpu", message);
     }
 }
@@ -83,20 +76,22 @@ fn check_pinning(spec: &VirtualMachineInstanceSpec, cpu: &CPU, problems: &mut Pr
         let Some(given) = given.filter(|given| *given > Amount::default()) else { continue };
         let field = format!("spec.domain.resources.{kind}.cpu");
         if given.milli_units() != given.units() * 1000 {
-            problems.invalid(field, format!("{given} is no whole number, and {DEDICATED} is set; round it"));
+            problems.invalid(field, format!("{given} must be a whole number because {DEDICATED} is set"));
         } else if given.units() != i128::from(count) {
-            let message = format!("{given} is not the number of vCPUs, {count}, and {DEDICATED} is set; remove it");
+            let message =
+                format!("{given} must equal the number of vCPUs, {count}, because {DEDICATED} is set; remove it");
             problems.invalid(field, message);
         }
     }
     if cpu.threads.is_some_and(|threads| threads > 2) {
-        problems.invalid(format!("{CPU_FIELD}.threads"), format!("must not be more than 2, as {DEDICATED} is set"));
+        problems.invalid(format!("{CPU_FIELD}.threads"), format!("must not be more than 2 because {DEDICATED} is set"));
     }
     let (request, limit) = (amount(spec, "requests", "memory"), amount(spec, "limits", "memory"));
     if let (Some(request), Some(limit)) = (request, limit)
         && request != limit
     {
-        let message = format!("{request} is not spec.domain.resources.limits.memory, {limit}, and {DEDICATED} is set");
+        let message =
+            format!("{request} must equal spec.domain.resources.limits.memory, {limit}, because {DEDICATED} is set");
         problems.invalid("spec.domain.resources.requests.memory", format!("{message}; make them equal"));
     }
 }

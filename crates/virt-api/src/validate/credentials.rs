@@ -18,7 +18,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
                 check_secret(source, &format!("{field}.userPassword.source.secret"), problems);
                 if password.propagation_method.qemu_guest_agent.is_none() {
                     let field = format!("{field}.userPassword.propagationMethod");
-                    problems.required(field, "set qemuGuestAgent, the only way there is");
+                    problems.required(field, "is required; set qemuGuestAgent");
                 }
             }
             AccessCredential { .. } => problems.invalid(field, "must be exactly one of sshPublicKey and userPassword"),

@@ -16,12 +16,12 @@ const MOST_SEARCH_BYTES: usize = 2048;
 pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
     let hostname = spec.hostname.as_deref().unwrap_or_default();
     if !hostname.is_empty() && !is_dns_label(hostname) {
-        let message = "must be letters, digits and - in lower case, at most 63";
+        let message = "must have at most 63 lower-case letters, digits and -";
         problems.invalid("spec.hostname", format!("{hostname:?} {message}"));
     }
     let subdomain = spec.subdomain.as_deref().unwrap_or_default();
     if !subdomain.is_empty() && !is_dns_subdomain(subdomain) {
-        let message = "must be letters, digits, - and . in lower case, at most 253";
+        let message = "must have at most 253 lower-case letters, digits, . and -";
         problems.invalid("spec.subdomain", format!("{subdomain:?} {message}"));
     }
     let policy = spec.dns_policy.as_ref();
@@ -29,14 +29,14 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
     let config = spec.dns_config.as_ref();
     let servers = config.and_then(|config| config.nameservers.as_deref()).unwrap_or_default();
     if policy == Some(&DnsPolicy::None) && servers.is_empty() {
-        problems.required("spec.dnsConfig.nameservers", "spec.dnsPolicy None needs at least one; add it");
+        problems.required("spec.dnsConfig.nameservers", "spec.dnsPolicy None needs at least one name server; add one");
     }
     if servers.len() > MOST_SERVERS {
         problems.invalid("spec.dnsConfig.nameservers", format!("has more than {MOST_SERVERS}; remove some"));
     }
     for (index, server) in servers.iter().enumerate() {
         if server.parse::<IpAddr>().is_err() {
-            let message = format!("{server:?} is no IP address; use one such as 10.96.0.10");
+            let message = format!("{server:?} is not a valid IP address; use one such as 10.96.0.10");
             problems.invalid(format!("spec.dnsConfig.nameservers[{index}]"), message);
         }
     }
@@ -49,7 +49,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
     for (index, search) in searches.iter().enumerate() {
         if !is_dns_subdomain(search.strip_suffix('.').unwrap_or(search)) {
             let field = format!("spec.dnsConfig.searches[{index}]");
-            problems.invalid(field, format!("{search:?} is no domain; use one such as example.com"));
+            problems.invalid(field, format!("{search:?} is not a valid domain; use one such as example.com"));
         }
     }
     let options = config.and_then(|config| config.options.as_deref()).unwrap_or_default();

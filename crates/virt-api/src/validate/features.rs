@@ -12,11 +12,14 @@ pub(super) fn check(domain: &DomainSpec, problems: &mut Problems) {
     let Some(features) = &domain.features else { return };
     let Some(hyperv) = &features.hyperv else { return };
     if features.hyperv_passthrough.is_some() {
-        problems.invalid(HYPERV, "spec.domain.features.hypervPassthrough excludes single features; remove one");
+        problems.invalid(
+            HYPERV,
+            "spec.domain.features.hypervPassthrough cannot be combined with single features; remove one of them",
+        );
     }
     for (feature, set, needed, there) in needs(hyperv) {
         if set && !there {
-            problems.invalid(format!("{HYPERV}.{feature}"), format!("needs {HYPERV}.{needed}; enable that too"));
+            problems.invalid(format!("{HYPERV}.{feature}"), format!("needs {HYPERV}.{needed}; enable it as well"));
         }
     }
     if hyperv.vendorid.as_ref().and_then(|id| id.vendorid.as_deref()).is_some_and(|id| id.len() > 12) {

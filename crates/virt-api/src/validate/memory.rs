@@ -4,7 +4,7 @@ use api::configuration::VMRolloutStrategy;
 use api::domain::Hugepages;
 use api::quantity::{Amount, Quantity};
 use api::vmi::VirtualMachineInstanceSpec;
-use virt_rules::config::{ClusterConfig, Gate};
+use virt_rules::config::ClusterConfig;
 
 use super::cpu::amount;
 use crate::denial::Problems;
@@ -21,13 +21,13 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, config: &ClusterConfig, p
     let guest = memory.and_then(|memory| memory.guest.as_ref()).map(Quantity::amount);
     let (request, limit) = (amount(spec, "requests", "memory"), amount(spec, "limits", "memory"));
     if guest.is_none() && request.is_none_or(Amount::is_zero) {
-        problems.required(GUEST, "no memory is asked for; set it, for instance to 1Gi");
+        problems.required(GUEST, "is required; set the guest's memory, for instance to 1Gi");
     }
     for (field, given) in [(GUEST, guest), (REQUEST, request), (LIMIT, limit)] {
         let Some(given) = given else { continue };
         if given < zero {
             problems.invalid(field, format!("{given} must not be negative; use an amount such as 1Gi"));
-        } else if given < Amount::from(LEAST) && (field == GUEST || !given.is_zero()) && field != LIMIT {
+        } else if given < Amount::from(LEAST) && !given.is_zero() && field == REQUEST {
             problems.invalid(field, format!("{given} is less than 1M; use an amount such as 1Gi"));
         }
     }
@@ -35,7 +35,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, config: &ClusterConfig, p
     if let (Some(request), Some(limit)) = (request, limit)
         && request > limit
     {
-        problems.invalid(REQUEST, format!("{request} is more than {LIMIT}, {limit}; use less"));
+        problems.invalid(REQUEST, format!("{request} is more than {LIMIT}, {limit}; lower it"));
     }
     // With live updates a guest may grow, and the limit with it.
     let fixed = config.rollout_strategy() != VMRolloutStrategy::LiveUpdate;
@@ -43,19 +43,13 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, config: &ClusterConfig, p
         && fixed
         && guest > limit
     {
-        problems.invalid(GUEST, format!("{guest} is more than {LIMIT}, {limit}; use less"));
+        problems.invalid(GUEST, format!("{guest} is more than {LIMIT}, {limit}; lower it"));
     }
     let most = memory.and_then(|memory| memory.max_guest.as_ref()).map(Quantity::amount);
     if let (Some(guest), Some(most)) = (guest, most)
         && guest > most
     {
-        problems.invalid(GUEST, format!("{guest} is more than spec.domain.memory.maxGuest, {most}; use less"));
-    }
-    if memory.is_some_and(|memory| memory.reserved_overhead.is_some()) && !config.enabled(Gate::ReservedOverheadMemlock)
-    {
-        let gate = Gate::ReservedOverheadMemlock.name();
-        let message = format!("needs the feature gate {gate}; add it to the KubeVirt CR or remove the field");
-        problems.invalid("spec.domain.memory.reservedOverhead", message);
+        problems.invalid(GUEST, format!("{guest} is more than spec.domain.memory.maxGuest, {most}; lower it"));
     }
     check_hugepages(spec, guest.or(request).or(limit), problems);
 }
@@ -67,13 +61,14 @@ fn check_hugepages(spec: &VirtualMachineInstanceSpec, whole: Option<Amount>, pro
     let page = match size.parse::<Quantity>() {
         Ok(page) if page.amount() > Amount::default() => page.amount().units(),
         Ok(_) | Err(_) => {
-            problems.invalid(field, format!("{size:?} is no page size; use one that the nodes have, such as 2Mi"));
+            problems
+                .invalid(field, format!("{size:?} is not a valid page size; use one that the nodes have, such as 2Mi"));
             return;
         }
     };
     let Some(whole) = whole else { return };
     if whole.units() % page != 0 || whole.units() < page {
-        problems.invalid(GUEST, format!("{whole} is no multiple of {field}, {size}; round it"));
+        problems.invalid(GUEST, format!("{whole} is not a multiple of {field}, {size}"));
     }
 }
 

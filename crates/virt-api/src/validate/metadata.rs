@@ -1,10 +1,9 @@
-//! Labels and annotations that mean something.
+//! Labels that mean something.
 
 use std::collections::BTreeMap;
 
 use api::names::label;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use virt_rules::config::{ClusterConfig, Gate};
 
 use super::selectors::{check_key, check_value};
 use crate::denial::Problems;
@@ -19,26 +18,17 @@ const RESERVED: [&str; 6] = [
     label::SCHEDULABLE,
     "kubevirt.io/install-strategy",
 ];
-const IGNITION: &str = "kubevirt.io/ignitiondata";
 
-pub(super) fn check(metadata: &ObjectMeta, config: &ClusterConfig, requester: Requester, problems: &mut Problems) {
+pub(super) fn check(metadata: &ObjectMeta, requester: Requester, problems: &mut Problems) {
     if requester == Requester::User {
         for (key, _) in reserved_labels(metadata) {
-            problems.unsupported(format!("metadata.labels[{key}]"), "is set by controllers only; remove it");
+            problems.unsupported(format!("metadata.labels[{key}]"), "may only be set by controllers; remove it");
         }
     }
     for (key, value) in metadata.labels.iter().flatten() {
         let field = format!("metadata.labels[{key}]");
         check_key(key, &field, problems);
         check_value(value, &field, problems);
-    }
-    let ignition = metadata.annotations.as_ref().and_then(|annotations| annotations.get(IGNITION));
-    if ignition.is_some_and(|data| !data.is_empty()) && !config.enabled(Gate::ExperimentalIgnitionSupport) {
-        let message = format!(
-            "needs the feature gate {}; add it to the KubeVirt CR or use cloud-init",
-            Gate::ExperimentalIgnitionSupport.name()
-        );
-        problems.invalid(format!("metadata.annotations[{IGNITION}]"), message);
     }
 }
 

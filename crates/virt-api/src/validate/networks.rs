@@ -15,7 +15,8 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
         let field = format!("spec.networks[{index}]");
         let name = network.name.as_str();
         if !seen.insert(name) {
-            problems.duplicate(format!("{field}.name"), format!("{name:?} is taken by another network; rename it"));
+            problems
+                .duplicate(format!("{field}.name"), format!("{name:?} is already used by another network; rename it"));
         }
         if !interfaces.contains(name) {
             let message = format!("no interface uses {name:?}; add one to spec.domain.devices.interfaces");
@@ -37,11 +38,11 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
             }
         }
         if network.pod.is_some() && pod.replace(index).is_some() {
-            problems.duplicate(format!("{field}.pod"), "only one network can be the pod's; remove it");
+            problems.duplicate(format!("{field}.pod"), "only one network can be the pod network; remove it");
         }
     }
     if let (Some(_), Some(index)) = (pod, default) {
-        let message = "takes the place of the pod's network, which is listed too; remove one";
+        let message = "replaces the pod network, which is also listed; remove one of them";
         problems.invalid(format!("spec.networks[{index}].multus.default"), message);
     }
 }

@@ -34,11 +34,11 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
     ] {
         let name = name.as_deref().unwrap_or_default();
         if !name.is_empty() && !is_dns_subdomain(name) {
-            problems.invalid(field, format!("{name:?} is no name of an object; check the spelling"));
+            problems.invalid(field, format!("{name:?} is not a valid object name; check the spelling"));
         }
     }
     if spec.termination_grace_period_seconds.is_some_and(|seconds| seconds < 0) {
-        problems.invalid("spec.terminationGracePeriodSeconds", "must not be negative; use 0 to kill at once");
+        problems.invalid("spec.terminationGracePeriodSeconds", "must not be negative; use 0 to kill the guest at once");
     }
 }
 
@@ -51,17 +51,19 @@ fn check_toleration(toleration: &Toleration, field: &str, problems: &mut Problem
     }
     match operator {
         "" | "Equal" if key.is_empty() => {
-            problems.invalid(format!("{field}.operator"), "without a key it must be Exists; set that");
+            problems.invalid(format!("{field}.operator"), "must be Exists when the key is empty");
         }
         "" | "Equal" => check_value(value, &format!("{field}.value"), problems),
-        "Exists" if !value.is_empty() => problems.invalid(format!("{field}.value"), "Exists takes none; remove it"),
+        "Exists" if !value.is_empty() => {
+            problems.invalid(format!("{field}.value"), "must be empty when the operator is Exists; remove it");
+        }
         "Exists" | "Lt" | "Gt" => {}
         other => word(Some(other), &["Equal", "Exists"], format!("{field}.operator"), problems),
     }
     word(toleration.effect.as_deref(), &EFFECTS, format!("{field}.effect"), problems);
     let effect = toleration.effect.as_deref().unwrap_or_default();
     if toleration.toleration_seconds.is_some() && effect != "NoExecute" {
-        problems.invalid(format!("{field}.effect"), "tolerationSeconds is for NoExecute only; set that");
+        problems.invalid(format!("{field}.effect"), "must be NoExecute when tolerationSeconds is set");
     }
 }
 
@@ -76,14 +78,17 @@ fn check_spread(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
         let action = constraint.when_unsatisfiable.as_str();
         let known = ["DoNotSchedule", "ScheduleAnyway"];
         if !known.contains(&action) {
-            let message = format!("{action:?} is not known; use one of {}", known.join(", "));
+            let message = format!("{action:?} is unknown; use one of {}", known.join(", "));
             problems.unsupported(format!("{field}.whenUnsatisfiable"), message);
         }
         if !seen.insert((constraint.topology_key.as_str(), action)) {
-            problems.duplicate(field.clone(), "topologyKey and whenUnsatisfiable are there already; join them");
+            problems.duplicate(
+                field.clone(),
+                "another constraint has the same topologyKey and whenUnsatisfiable; merge them",
+            );
         }
         if constraint.min_domains.is_some_and(|least| least < 1 || action != "DoNotSchedule") {
-            problems.invalid(format!("{field}.minDomains"), "must be 1 or more, and goes with DoNotSchedule only");
+            problems.invalid(format!("{field}.minDomains"), "must be 1 or more, and only works with DoNotSchedule");
         }
         if let Some(selector) = &constraint.label_selector {
             selectors::check_selector(selector, &format!("{field}.labelSelector"), problems);

@@ -16,7 +16,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
     let Some(strategy) = &spec.start_strategy else { return };
     word(Some(strategy.as_str()), StartStrategy::KNOWN, "spec.startStrategy", problems);
     if *strategy == StartStrategy::Paused && spec.liveness_probe.is_some() {
-        problems.invalid("spec.startStrategy", "a paused guest answers no spec.livenessProbe; remove one");
+        problems.invalid("spec.startStrategy", "a paused guest cannot answer spec.livenessProbe; remove one of them");
     }
 }
 
@@ -29,11 +29,12 @@ fn check_probe(probe: &Probe, field: &str, pod: bool, problems: &mut Problems) {
     ];
     match ways.iter().filter(|(_, set)| *set).count() {
         1 => {}
-        0 => problems.required(field, "asks nothing; set one of httpGet, tcpSocket, exec and guestAgentPing"),
-        _ => problems.invalid(field, "asks in more than one way; keep one"),
+        0 => problems.required(field, "has no action; set one of httpGet, tcpSocket, exec and guestAgentPing"),
+        _ => problems.invalid(field, "has more than one action; keep one"),
     }
     for (name, _) in ways.iter().take(2).filter(|(_, set)| *set && !pod) {
-        let message = "reaches the guest through the pod's network, which it is not on; use exec or guestAgentPing";
+        let message =
+            "needs an interface on the pod network, which the guest does not have; use exec or guestAgentPing";
         problems.invalid(format!("{field}.{name}"), message);
     }
     let numbers = [

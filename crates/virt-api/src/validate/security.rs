@@ -25,7 +25,7 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
         .filter_map(|(name, set)| set.then_some(name))
         .collect();
     let [name] = chosen.as_slice() else {
-        problems.invalid(FIELD, "must name exactly one of sev, snp and tdx");
+        problems.invalid(FIELD, "must have exactly one of sev, snp and tdx");
         return;
     };
     let field = format!("{FIELD}.{name}");
@@ -46,12 +46,12 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
     }
     let attested = sev.as_ref().is_some_and(|sev| sev.attestation.is_some());
     if attested && spec.start_strategy != Some(StartStrategy::Paused) {
-        problems.invalid(format!("{field}.attestation"), "needs spec.startStrategy Paused; set that");
+        problems.invalid(format!("{field}.attestation"), "needs spec.startStrategy Paused");
     }
     for (index, interface) in spec.domain.devices.interfaces.iter().flatten().enumerate() {
         if interface.boot_order.is_some() {
             let field = format!("spec.domain.devices.interfaces[{index}].bootOrder");
-            problems.invalid(field, "an encrypted guest does not boot from the network; remove it");
+            problems.invalid(field, "an encrypted guest cannot boot from the network; remove it");
         }
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn check_affinity(affinity: &Affinity, problems: &mut Problems) {
         if let Some(required) = &node.required_during_scheduling_ignored_during_execution {
             let field = format!("{field}.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms");
             if required.node_selector_terms.is_empty() {
-                problems.required(field.clone(), "is empty, so that no node fits; add a term");
+                problems.required(field.clone(), "is empty, so no node matches; add a term");
             }
             for (index, term) in required.node_selector_terms.iter().enumerate() {
                 check_term(term, &format!("{field}[{index}]"), problems);
@@ -48,7 +48,7 @@ pub(super) fn check_affinity(affinity: &Affinity, problems: &mut Problems) {
 
 fn check_weight(weight: i32, field: &str, problems: &mut Problems) {
     if !(1..=100).contains(&weight) {
-        problems.invalid(format!("{field}.weight"), format!("{weight} is not from 1 to 100; use one that is"));
+        problems.invalid(format!("{field}.weight"), format!("{weight} is not between 1 and 100"));
     }
 }
 
@@ -81,7 +81,7 @@ fn check_node_operator(requirement: &NodeSelectorRequirement, field: &str, probl
     let values = requirement.values.as_deref().unwrap_or_default();
     match requirement.operator.as_str() {
         "Gt" | "Lt" if !matches!(values, [one] if one.parse::<i64>().is_ok()) => {
-            problems.invalid(format!("{field}.values"), "Gt and Lt take one whole number; set that");
+            problems.invalid(format!("{field}.values"), "Gt and Lt need exactly one whole number");
         }
         "Gt" | "Lt" => {}
         operator => check_operator(operator, values, field, problems),
@@ -89,7 +89,7 @@ fn check_node_operator(requirement: &NodeSelectorRequirement, field: &str, probl
 }
 
 /// A selector of labels.
-pub(super) fn check_selector(selector: &LabelSelector, field: &str, problems: &mut Problems) {
+pub(crate) fn check_selector(selector: &LabelSelector, field: &str, problems: &mut Problems) {
     for (key, value) in selector.match_labels.iter().flatten() {
         let field = format!("{field}.matchLabels[{key}]");
         check_key(key, &field, problems);
@@ -106,7 +106,7 @@ pub(super) fn check_selector(selector: &LabelSelector, field: &str, problems: &m
 fn check_operator(operator: &str, values: &[String], field: &str, problems: &mut Problems) {
     match operator {
         "In" | "NotIn" if values.is_empty() => {
-            problems.required(format!("{field}.values"), format!("{operator} needs at least one; add it"));
+            problems.required(format!("{field}.values"), format!("{operator} needs at least one value; add one"));
         }
         "In" | "NotIn" => {
             for (index, value) in values.iter().enumerate() {
@@ -114,11 +114,11 @@ fn check_operator(operator: &str, values: &[String], field: &str, problems: &mut
             }
         }
         "Exists" | "DoesNotExist" if !values.is_empty() => {
-            problems.invalid(format!("{field}.values"), format!("{operator} takes none; remove them"));
+            problems.invalid(format!("{field}.values"), format!("{operator} takes no values; remove them"));
         }
         "Exists" | "DoesNotExist" => {}
         other => {
-            let message = format!("{other:?} is not known; use one of In, NotIn, Exists, DoesNotExist");
+            let message = format!("{other:?} is unknown; use one of In, NotIn, Exists, DoesNotExist");
             problems.unsupported(format!("{field}.operator"), message);
         }
     }
@@ -127,13 +127,17 @@ fn check_operator(operator: &str, values: &[String], field: &str, problems: &mut
 /// A label's key.
 pub(super) fn check_key(key: &str, field: &str, problems: &mut Problems) {
     if !is_qualified(key) {
-        problems.invalid(field, format!("{key:?} is no label key; use one such as topology.kubernetes.io/zone"));
+        problems
+            .invalid(field, format!("{key:?} is not a valid label key; use one such as topology.kubernetes.io/zone"));
     }
 }
 
 /// A label's value.
 pub(super) fn check_value(value: &str, field: &str, problems: &mut Problems) {
     if !is_label_value(value) {
-        problems.invalid(field, format!("{value:?} is no label value; use letters, digits, -, _ and ., at most 63"));
+        problems.invalid(
+            field,
+            format!("{value:?} is not a valid label value; use at most 63 letters, digits, ., _ and -"),
+        );
     }
 }

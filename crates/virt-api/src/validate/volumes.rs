@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::quantity::Amount;
 use api::vmi::VirtualMachineInstanceSpec;
-use api::volumes::{HostDisk, HostDiskType, PullPolicy, Volume};
+use api::volumes::{HostDisk, HostDiskType, Volume};
 use virt_rules::names::{is_dns_label, is_dns_subdomain};
 
 use super::{cloud_init, firmware, word};
@@ -19,11 +19,11 @@ pub(super) fn check(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) 
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
         let field = format!("spec.volumes[{index}]");
         if let Some(other) = seen.insert(&volume.name, index) {
-            let message = format!("{:?} is taken by spec.volumes[{other}]; rename it", volume.name);
+            let message = format!("{:?} is already used by spec.volumes[{other}]; rename it", volume.name);
             problems.duplicate(format!("{field}.name"), message);
         }
         if !is_dns_label(&volume.name) {
-            let message = "must be letters, digits and - in lower case, at most 63";
+            let message = "must have at most 63 lower-case letters, digits and -";
             problems.invalid(format!("{field}.name"), format!("{:?} {message}", volume.name));
         }
         if !used.contains(volume.name.as_str()) && volume.memory_dump.is_none() {
@@ -107,22 +107,19 @@ fn check_references(volume: &Volume, field: &str, problems: &mut Problems) {
             reference => check_name(reference, format!("{field}.{name}"), problems),
         }
     }
-    if let Some(disk) = &volume.container_disk {
-        if let Some(path) = disk.path.as_deref().filter(|path| !path.is_empty()) {
-            firmware::check_path(path, &format!("{field}.containerDisk.path"), problems);
-        }
-        let policy = disk.image_pull_policy.as_ref().map(PullPolicy::as_str);
-        word(policy, PullPolicy::KNOWN, format!("{field}.containerDisk.imagePullPolicy"), problems);
+    let path = volume.container_disk.as_ref().and_then(|disk| disk.path.as_deref());
+    if let Some(path) = path.filter(|path| !path.is_empty()) {
+        firmware::check_path(path, &format!("{field}.containerDisk.path"), problems);
     }
     if let Some(disk) = &volume.host_disk {
         check_host_disk(disk, &format!("{field}.hostDisk"), problems);
     }
     if volume.empty_disk.as_ref().is_some_and(|disk| disk.capacity.amount() <= Amount::default()) {
-        problems.invalid(format!("{field}.emptyDisk.capacity"), "must be more than nothing; use one such as 2Gi");
+        problems.invalid(format!("{field}.emptyDisk.capacity"), "must be greater than 0; use a size such as 2Gi");
     }
     if let Some(sysprep) = &volume.sysprep {
         if sysprep.config_map.is_some() == sysprep.secret.is_some() {
-            problems.invalid(format!("{field}.sysprep"), "must name exactly one of configMap and secret");
+            problems.invalid(format!("{field}.sysprep"), "must have exactly one of configMap and secret");
         }
         for (name, reference) in [("configMap", &sysprep.config_map), ("secret", &sysprep.secret)] {
             if let Some(reference) = reference {
@@ -135,7 +132,7 @@ fn check_references(volume: &Volume, field: &str, problems: &mut Problems) {
 /// The name of another object. It becomes a part of the launcher's arguments: no other text can be a name, anyway.
 pub(super) fn check_name(name: &str, field: String, problems: &mut Problems) {
     if !is_dns_subdomain(name) {
-        let message = "is no object's name: those are letters, digits, - and . in lower case, at most 253";
+        let message = "is not a valid object name; use at most 253 lower-case letters, digits, . and -";
         problems.invalid(field, format!("{name:?} {message}"));
     }
 }
@@ -147,11 +144,11 @@ fn check_host_disk(disk: &HostDisk, field: &str, problems: &mut Problems) {
     let capacity = disk.capacity.as_ref().map(api::quantity::Quantity::amount).unwrap_or_default();
     match &disk.type_ {
         HostDiskType::Disk if !capacity.is_zero() => {
-            problems.invalid(format!("{field}.capacity"), "is for type DiskOrCreate only; remove it");
+            problems.invalid(format!("{field}.capacity"), "only works with type DiskOrCreate; remove it");
         }
         HostDiskType::Disk => {}
         HostDiskType::DiskOrCreate if capacity <= Amount::default() => {
-            problems.required(format!("{field}.capacity"), "type DiskOrCreate needs it; use one such as 2Gi");
+            problems.required(format!("{field}.capacity"), "is required for type DiskOrCreate; use a size such as 2Gi");
         }
         HostDiskType::DiskOrCreate => {}
         HostDiskType::Other(other) => word(Some(other), HostDiskType::KNOWN, format!("{field}.type"), problems),
@@ -173,8 +170,7 @@ fn check_once(spec: &VirtualMachineInstanceSpec, problems: &mut Problems) {
     let Some(account) = spec.service_account_name.as_deref().filter(|name| !name.is_empty()) else { return };
     let mut named = volumes().filter_map(|volume| volume.service_account.as_ref()?.service_account_name.as_deref());
     if let Some(other) = named.find(|name| *name != account) {
-        let message =
-            format!("{account:?} is not the account of the volume, {other:?}; a pod has one, make them equal");
+        let message = format!("{account:?} differs from the account of the volume, {other:?}; a pod can only have one");
         problems.invalid("spec.serviceAccountName", message);
     }
 }

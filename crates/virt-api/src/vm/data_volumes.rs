@@ -10,7 +10,7 @@ pub(super) fn check(vm: &VirtualMachine, known: &dyn Known, problems: &mut Probl
     let templates = vm.spec.data_volume_templates.as_deref().unwrap_or_default();
     let volumes = || vm.spec.template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     if !templates.is_empty() && !known.serves_data_volumes() {
-        let message = "nobody fills data volumes here; create a PersistentVolumeClaim and name it in the template";
+        let message = "data volumes are not supported here; create a PersistentVolumeClaim and use it in the template";
         problems.unsupported("spec.dataVolumeTemplates", message);
     }
     for (index, template) in templates.iter().enumerate() {
@@ -39,11 +39,11 @@ fn name(template: &DataVolumeTemplateSpec) -> &str {
 fn check_spec(spec: &DataVolumeSpec, field: &str, problems: &mut Problems) {
     let populated = match (&spec.pvc, &spec.storage) {
         (None, None) => {
-            problems.required(format!("{field}.storage"), "says how much storage; set storage or pvc");
+            problems.required(format!("{field}.storage"), "has no storage size; set storage or pvc");
             false
         }
         (Some(_), Some(_)) => {
-            problems.invalid(format!("{field}.pvc"), "excludes storage; keep one");
+            problems.invalid(format!("{field}.pvc"), "cannot be combined with storage; keep one");
             false
         }
         (Some(pvc), None) => pvc.data_source.is_some() || pvc.data_source_ref.is_some(),
@@ -52,10 +52,12 @@ fn check_spec(spec: &DataVolumeSpec, field: &str, problems: &mut Problems) {
     let sources = spec.source.as_ref().map(sources);
     match (sources, &spec.source_ref, populated) {
         (None, None, true) | (None, Some(_), false) | (Some(1), None, false) => {}
-        (None, None, false) => problems.required(format!("{field}.source"), "says where the data is; set one source"),
-        (Some(0), None, false) => problems.required(format!("{field}.source"), "names no source; set one"),
-        (Some(_), None, false) => problems.invalid(format!("{field}.source"), "names more than one source; keep one"),
-        (Some(_), Some(_), false) => problems.invalid(format!("{field}.sourceRef"), "excludes source; keep one"),
+        (None, None, false) => problems.required(format!("{field}.source"), "is required; set one source"),
+        (Some(0), None, false) => problems.required(format!("{field}.source"), "has no source; set one"),
+        (Some(_), None, false) => problems.invalid(format!("{field}.source"), "has more than one source; keep one"),
+        (Some(_), Some(_), false) => {
+            problems.invalid(format!("{field}.sourceRef"), "cannot be combined with source; keep one");
+        }
         (_, _, true) => {
             let message = "the claim is filled from its dataSource; remove source and sourceRef";
             problems.invalid(format!("{field}.source"), message);

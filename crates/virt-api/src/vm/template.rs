@@ -65,7 +65,7 @@ pub(super) fn find(
 }
 
 /// The same reference, bound to the revision that was kept when the VM first used it.
-fn kept(reference: &Reference, status: Option<&InstancetypeStatusRef>) -> Option<Reference> {
+pub(crate) fn kept(reference: &Reference, status: Option<&InstancetypeStatusRef>) -> Option<Reference> {
     let status = status.filter(|_| reference.revision.is_none())?;
     let same = status.name.as_ref() == Some(&reference.name)
         && status.kind.as_deref().is_none_or(|kind| kind == reference.kind());
@@ -77,7 +77,7 @@ fn missing(path: &str, reference: &Reference, namespace: &str, problems: &mut Pr
     let kind = reference.kind();
     let name = &reference.name;
     if let Some(revision) = &reference.revision {
-        let message = format!("there is no revision {revision:?} of the {kind} {name:?}; remove the field");
+        let message = format!("revision {revision:?} of the {kind} {name:?} does not exist; remove the field");
         problems.not_found(format!("{path}.revisionName"), message);
         return;
     }
@@ -85,7 +85,7 @@ fn missing(path: &str, reference: &Reference, namespace: &str, problems: &mut Pr
         Scope::Namespaced => format!(" in the namespace {namespace:?}"),
         Scope::Cluster => String::new(),
     };
-    let message = format!("there is no {kind} {name:?}{place}; create it first, or name another");
+    let message = format!("{kind} {name:?} does not exist{place}; create it first, or use another");
     problems.not_found(format!("{path}.name"), message);
 }
 
@@ -139,7 +139,7 @@ pub(super) fn check(
     problems: &mut Problems,
 ) {
     if vm.spec.template.spec.is_none() {
-        problems.required("spec.template.spec", "says what the VM is; set at least domain");
+        problems.required("spec.template.spec", "is required; set at least domain");
         return;
     }
     let config = known.config();

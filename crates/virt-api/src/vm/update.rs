@@ -13,7 +13,7 @@ pub(super) fn check(old: &VirtualMachine, new: &VirtualMachine, problems: &mut P
     let restore = status.and_then(|status| status.restore_in_progress.as_deref());
     let moved = old.spec.effective_run_strategy() != new.spec.effective_run_strategy();
     if let Some(snapshot) = snapshot {
-        let message = format!("the snapshot {snapshot:?} is being taken; wait for its end");
+        let message = format!("the snapshot {snapshot:?} is being taken; wait until it is done");
         let (before, after) = (template(old), template(new));
         let volumes = |template: Option<&api::vmi::VirtualMachineInstanceSpec>| {
             template.map(|spec| spec.volumes.clone().unwrap_or_default()).unwrap_or_default()
@@ -32,7 +32,8 @@ pub(super) fn check(old: &VirtualMachine, new: &VirtualMachine, problems: &mut P
         }
     }
     if let Some(restore) = restore.filter(|_| moved) {
-        problems.unsupported("spec.runStrategy", format!("the restore {restore:?} is under way; wait for its end"));
+        problems
+            .unsupported("spec.runStrategy", format!("the restore {restore:?} is in progress; wait until it is done"));
     }
     check_revisions(old, new, problems);
 }
@@ -53,7 +54,7 @@ fn check_revisions(old: &VirtualMachine, new: &VirtualMachine, problems: &mut Pr
         let bound = revision.as_deref().is_some_and(|revision| !revision.is_empty());
         if old_name != name && bound && old_revision == revision {
             let message =
-                format!("is the revision of {:?}; remove it along with that name", old_name.unwrap_or_default());
+                format!("is the revision of {:?}; remove it together with that name", old_name.unwrap_or_default());
             problems.invalid(format!("{field}.revisionName"), message);
         }
     }

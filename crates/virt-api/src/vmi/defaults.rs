@@ -226,6 +226,36 @@ mod tests {
         spec.prop_map(|spec| json!({ "metadata": { "name": "v" }, "spec": spec })).boxed()
     }
 
+    fn filled(domain: &Value, architecture: &str) -> Value {
+        let vmi = json!({ "domain": domain, "volumes": [{ "name": "root", "containerDisk": { "image": "a:1" } }] });
+        let mut spec: VirtualMachineInstanceSpec = serde_json::from_value(vmi).unwrap();
+        fill_in_spec(&mut spec, &ClusterConfig::default(), architecture);
+        serde_json::to_value(spec).unwrap()["domain"].clone()
+    }
+
+    #[test]
+    fn other_architectures_have_other_defaults() {
+        let bare = json!({ "devices": { "disks": [{ "name": "root" }] } });
+        let arm = filled(&bare, "arm64");
+        assert_eq!(arm["cpu"]["model"], "host-passthrough");
+        assert_eq!(arm["machine"]["type"], "virt");
+        assert_eq!(arm["firmware"]["bootloader"], json!({ "efi": { "secureBoot": false } }));
+        assert_eq!(arm["devices"]["disks"][0]["disk"]["bus"], "virtio");
+        let z = filled(&bare, "s390x");
+        assert_eq!(z["features"]["acpi"], json!({ "enabled": false }));
+        assert_eq!(z["machine"]["type"], "s390-ccw-virtio");
+    }
+
+    #[test]
+    fn enlightenments_bring_what_they_need() {
+        let hyperv = json!({ "synictimer": {}, "evmcs": {} });
+        let domain = filled(&json!({ "devices": {}, "features": { "hyperv": hyperv } }), "amd64");
+        let on = json!({ "enabled": true });
+        let wanted = json!({ "synictimer": {}, "evmcs": {}, "synic": on, "vpindex": on, "vapic": on });
+        assert_eq!(domain["features"]["hyperv"], wanted);
+        assert_eq!(domain["cpu"]["features"], json!([{ "name": "vmx", "policy": "require" }]));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: testkit::soak::cases(128), ..ProptestConfig::default() })]
 

@@ -22,7 +22,7 @@ pub(crate) fn admit(request: &Request<'_>) -> Response {
     if request.requester != Requester::Component && new.spec != old.spec {
         let (before, after) = (json(&old.spec), json(&new.spec));
         for path in differences("spec", &before, &after, MOST) {
-            let message = "an instance is not changed once it is made; change its VirtualMachine and restart that";
+            let message = "an instance cannot be changed once it is created; change its VirtualMachine and restart it";
             problems.unsupported(path, message);
         }
     }
@@ -30,7 +30,10 @@ pub(crate) fn admit(request: &Request<'_>) -> Response {
         let (before, after) = (reserved_labels(&old.metadata), reserved_labels(&new.metadata));
         let keys = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
         for key in keys.filter(|key| before.get(*key) != after.get(*key)) {
-            problems.unsupported(format!("metadata.labels[{key}]"), "is set by controllers only; leave it as it was");
+            problems.unsupported(
+                format!("metadata.labels[{key}]"),
+                "may only be changed by controllers; leave it as it was",
+            );
         }
         new.status.clone_from(&old.status);
     }

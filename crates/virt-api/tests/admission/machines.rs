@@ -120,7 +120,7 @@ fn references_that_lead_nowhere_are_refused_by_name() {
     }
     let namespaced = json!({ "instancetype": { "name": "none", "kind": "VirtualMachineInstancetype" } });
     let denial = denied(create(&sized(), &changed(&memoryless, &spec(&namespaced))));
-    let words = "there is no VirtualMachineInstancetype \"none\" in the namespace \"default\"; create it first";
+    let words = "VirtualMachineInstancetype \"none\" does not exist in the namespace \"default\"; create it first";
     assert!(denial.message.contains(words), "{denial}");
 }
 

@@ -31,7 +31,12 @@ fn a_configuration_that_would_break_every_guest_is_refused() {
         &[
             (configuration(&json!({ "evictionStrategy": "Jump" })), &["spec.configuration.evictionStrategy"]),
             (configuration(&json!({ "network": { "defaultNetworkInterface": "slirp" } })), &[network]),
-            (configuration(&json!({ "network": { "permitBridgeInterfaceOnPodNetwork": false } })), &[network]),
+            (
+                configuration(
+                    &json!({ "network": { "permitBridgeInterfaceOnPodNetwork": false, "defaultNetworkInterface": "bridge" } }),
+                ),
+                &[network],
+            ),
             (
                 configuration(&json!({ "additionalGuestMemoryOverheadRatio": "much" })),
                 &["spec.configuration.additionalGuestMemoryOverheadRatio"],
@@ -140,8 +145,10 @@ fn kinds_without_a_controller_are_refused_with_what_to_do() {
     let cluster = Cluster::new();
     for crd in api::crd::all().unwrap() {
         let kind = crd.spec.names.kind;
-        let built = matches!(kind.as_str(), "VirtualMachine" | "VirtualMachineInstance" | "KubeVirt")
-            || crd.spec.group == "instancetype.kubevirt.io";
+        let built = matches!(
+            kind.as_str(),
+            "VirtualMachine" | "VirtualMachineInstance" | "VirtualMachineInstanceReplicaSet" | "KubeVirt"
+        ) || crd.spec.group == "instancetype.kubevirt.io";
         if built {
             continue;
         }

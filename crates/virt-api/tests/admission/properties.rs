@@ -10,15 +10,15 @@ use crate::support::{Cluster, changed, create, merge, update, vm, vmi, write_as}
 fn sensible() -> impl Strategy<Value = Value> {
     let parts = vec![
         json!({ "spec": { "domain": { "cpu": { "cores": 2 } } } }),
-        json!({ "spec": { "domain": { "cpu": { "dedicatedCpuPlacement": true } } } }),
+        json!({ "spec": { "domain": { "cpu": { "maxSockets": 4 } } } }),
         json!({ "spec": { "domain": { "memory": null, "resources": { "requests": { "memory": "64M" } } } } }),
         json!({ "spec": { "domain": { "memory": null, "resources": { "limits": { "memory": "64M", "cpu": "2" } } } } }),
         json!({ "spec": { "domain": { "devices": { "disks": [] } } } }),
         json!({ "spec": { "domain": { "devices": { "disks": [{ "name": "root", "cdrom": {} }] } } } }),
         json!({ "spec": { "networks": null, "domain": { "devices": { "interfaces": null } } } }),
         json!({ "spec": { "domain": { "devices": { "autoattachInputDevice": true, "watchdog": { "name": "w" } } } } }),
-        json!({ "spec": { "domain": { "features": { "smm": {}, "hyperv": { "evmcs": {}, "tlbflush": {} } } } } }),
-        json!({ "spec": { "domain": { "firmware": { "bootloader": { "efi": {} } } } } }),
+        json!({ "spec": { "domain": { "features": { "smm": {}, "acpi": { "enabled": false } } } } }),
+        json!({ "spec": { "domain": { "firmware": { "bootloader": { "efi": { "secureBoot": false } } } } } }),
         json!({ "spec": { "domain": { "machine": { "type": "" } }, "architecture": "" } }),
         json!({ "metadata": { "labels": { "kubevirt.io/size": "s" }, "finalizers": ["mine"] } }),
         json!({ "status": { "phase": "Running", "activePods": { "a": "b" } } }),
@@ -29,10 +29,6 @@ fn sensible() -> impl Strategy<Value = Value> {
         parts.iter().for_each(|part| merge(&mut whole, part));
         whole
     })
-}
-
-fn architectures() -> impl Strategy<Value = &'static str> {
-    proptest::sample::select(vec!["amd64", "arm64", "s390x"])
 }
 
 fn admitted(response: Response, sent: &Value) -> Option<Value> {
@@ -92,8 +88,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: testkit::soak::cases(192), ..ProptestConfig::default() })]
 
     #[test]
-    fn an_admitted_instance_is_admitted_unchanged_again(sent in sensible(), architecture in architectures()) {
-        let cluster = Cluster::on(architecture);
+    fn an_admitted_instance_is_admitted_unchanged_again(sent in sensible()) {
+        let cluster = Cluster::new();
         if let Some(once) = admitted(create(&cluster, &sent), &sent) {
             prop_assert_eq!(create(&cluster, &once).outcome, Ok(None));
             prop_assert_eq!(update(&cluster, Requester::User, &once, &once).outcome, Ok(None));
@@ -101,12 +97,8 @@ proptest! {
     }
 
     #[test]
-    fn most_sensible_instances_are_admitted(sent in sensible()) {
-        let response = create(&Cluster::new(), &sent);
-        let fields = crate::support::fields(response);
-        // Secure boot without SMM, and a CPU limit beside pinned vCPUs, are the mistakes among the combinations.
-        let expected = ["spec.domain.firmware.bootloader.efi.secureBoot", "spec.domain.resources.limits.cpu"];
-        prop_assert!(fields.iter().all(|field| expected.contains(&field.as_str())), "{fields:?}");
+    fn sensible_instances_are_admitted(sent in sensible()) {
+        prop_assert_eq!(crate::support::fields(create(&Cluster::new(), &sent)), [""; 0]);
     }
 
     #[test]

@@ -7,11 +7,11 @@ use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use manager::cache::{Cache, Key, controller_of};
-use manager::context::{Context, Now};
+use manager::cache::{Cache, Changed, Key, controller_of};
+use manager::context::{Context, Now, Started};
 use manager::events::Recorder;
-use manager::queue::Queue;
-use manager::worker::{Next, work};
+use manager::kit::{Kit, Reconciler};
+use manager::worker::Next;
 use manager::writing::{log_changed, unless_gone};
 
 use super::{Observed, Plan, decide};
@@ -21,98 +21,58 @@ use crate::vmi::controller::ask;
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "node-controller";
 
-/// The controller. Clones share it.
+/// The controller.
+#[must_use]
+pub fn start(context: &Context, workers: usize) -> Started {
+    let controller = Nodes {
+        client: context.client.clone(),
+        nodes: context.caches.of(&[]),
+        vmis: context.caches.of(&indexes::VMIS),
+        pods: context.caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
+        recorder: context.recorder.of("node-controller"),
+        now: context.now.clone(),
+    };
+    let Nodes { nodes, vmis, pods, .. } = &controller;
+    Kit::new(NAME, context)
+        .watch(nodes, |change: &Changed<Node>| {
+            // Every node says every few seconds that it is well; that is no news here.
+            let matters = |node: &Option<Arc<Node>>| {
+                node.as_ref().map(|node| (node.metadata.labels.clone(), node.metadata.annotations.clone()))
+            };
+            let news = change.old.is_none() || matters(&change.old) != matters(&change.new);
+            news.then(|| change.key.clone())
+        })
+        // An instance is news for its node when it comes there.
+        .watch(vmis, |change| {
+            let [old, new] = [&change.old, &change.new].map(|vmi| node_of(vmi.as_ref()?));
+            new.filter(|new| old.as_ref() != Some(new)).map(Key::cluster)
+        })
+        // The end of a pod may be what a lost instance was waiting for.
+        .watch(pods, |change| {
+            let pod = change.new.as_ref().or(change.old.as_ref())?;
+            let ended = change.new.as_ref().is_none_or(|pod| super::is_dead(pod));
+            let node = crate::vmi::pods::node(pod);
+            (ended && !node.is_empty()).then(|| Key::cluster(node))
+        })
+        .run(workers, controller.clone())
+}
+
 #[derive(Clone)]
-pub struct NodeController {
+struct Nodes {
     client: Client,
     nodes: Cache<Node>,
     vmis: Cache<VirtualMachineInstance>,
     pods: Cache<Pod>,
-    /// Names of nodes; one may be gone.
-    queue: Queue<String>,
     recorder: Recorder,
     now: Now,
 }
 
 type Instances = Vec<(Arc<VirtualMachineInstance>, Vec<Arc<Pod>>)>;
 
-impl NodeController {
-    /// A controller; it reads from the context's caches.
-    #[must_use]
-    pub fn new(context: &Context) -> Self {
-        Self {
-            client: context.client.clone(),
-            nodes: context.caches.of(&[]),
-            vmis: context.caches.of(&indexes::VMIS),
-            pods: context.caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
-            queue: context.queue(NAME),
-            recorder: context.recorder.of("node-controller"),
-            now: context.now.clone(),
-        }
-    }
-
-    /// Runs until the queue is closed.
-    pub async fn run(&self, workers: usize) {
-        // Nobody acts on half a picture.
-        self.nodes.synced().await;
-        self.vmis.synced().await;
-        self.pods.synced().await;
-        let work = work(NAME, &self.queue, workers, |name: String| {
-            let controller = self.clone();
-            async move { controller.reconcile(&name).await }
-        });
-        tokio::select! {
-            biased;
-            () = work => {}
-            () = self.feed_nodes() => {}
-            () = self.feed_vmis() => {}
-            () = self.feed_pods() => {}
-        }
-    }
-
-    async fn feed_nodes(&self) {
-        let mut changes = self.nodes.subscribe();
-        loop {
-            let change = changes.next().await;
-            // Every node says every few seconds that it is well; that is no news here.
-            let matters = |node: &Option<Arc<Node>>| {
-                node.as_ref().map(|node| (node.metadata.labels.clone(), node.metadata.annotations.clone()))
-            };
-            if change.old.is_none() || matters(&change.old) != matters(&change.new) {
-                self.queue.add(change.key.name);
-            }
-        }
-    }
-
-    /// An instance is news for its node when it comes there.
-    async fn feed_vmis(&self) {
-        let mut changes = self.vmis.subscribe();
-        loop {
-            let change = changes.next().await;
-            let node = |vmi: &Option<Arc<VirtualMachineInstance>>| vmi.as_ref().and_then(|vmi| node_of(vmi));
-            let (old, new) = (node(&change.old), node(&change.new));
-            if let Some(name) = new.filter(|new| old.as_ref() != Some(new)) {
-                self.queue.add(name);
-            }
-        }
-    }
-
-    /// The end of a pod may be what a lost instance was waiting for.
-    async fn feed_pods(&self) {
-        let mut changes = self.pods.subscribe();
-        loop {
-            let change = changes.next().await;
-            let Some(pod) = change.new.as_ref().or(change.old.as_ref()) else { continue };
-            let ended = change.new.as_ref().is_none_or(|pod| super::is_dead(pod));
-            let node = crate::vmi::pods::node(pod);
-            if ended && !node.is_empty() {
-                self.queue.add(node.to_owned());
-            }
-        }
-    }
-
-    async fn reconcile(&self, name: &str) -> Result<Next, kube::Error> {
-        let node = self.nodes.get(&Key { namespace: String::new(), name: name.to_owned() });
+impl Reconciler for Nodes {
+    /// The key is a node's; it may be gone.
+    async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
+        let (node, name) = (self.nodes.get(key), key.name.as_str());
         let mut instances: Instances = Vec::new();
         for vmi in self.vmis.find("node", name).into_iter().filter(|vmi| !vmi.is_final()) {
             let pods = self.pods.find("controller", vmi.metadata.uid.as_deref().unwrap_or_default());
@@ -127,7 +87,9 @@ impl NodeController {
         }
         self.act(name, node.as_deref(), plan).await
     }
+}
 
+impl Nodes {
     fn decide(&self, node: Option<&Node>, instances: &Instances, asked: bool) -> Plan {
         let instances = instances.iter().map(|(vmi, pods)| (&**vmi, pods.iter().map(|pod| &**pod).collect())).collect();
         decide(&Observed { node, instances, asked }, (self.now)())

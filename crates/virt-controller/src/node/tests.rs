@@ -29,7 +29,9 @@ fn vmi() -> VirtualMachineInstance {
 fn pod(state: &Value) -> Pod {
     let status =
         json!({ "name": "compute", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": state });
-    serde_json::from_value(json!({ "status": { "phase": "Running", "containerStatuses": [status] } })).unwrap()
+    let owner = json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "v", "uid": "u", "controller": true });
+    let status = json!({ "phase": "Running", "containerStatuses": [status] });
+    serde_json::from_value(json!({ "metadata": { "ownerReferences": [owner] }, "status": status })).unwrap()
 }
 
 const OLD: &str = "1970-01-01T00:00:00Z";
@@ -82,6 +84,22 @@ fn an_instance_is_lost_only_when_nothing_of_it_can_run() {
         assert_eq!(patch["metadata"]["resourceVersion"], "3");
     }
     assert!(look(vec![&ended, &running], true).lost.is_empty());
+}
+
+#[test]
+fn a_guest_that_may_be_elsewhere_is_not_lost_with_its_node() {
+    let silent = node(Some("true"), Some(OLD));
+    let (mut vmi, ended) = (vmi(), pod(&json!({ "terminated": { "exitCode": 1 } })));
+    let mut target = pod(&json!({ "running": {} }));
+    target.metadata.labels = Some([(label::MIGRATION_JOB_UID.to_owned(), "m".to_owned())].into());
+    let mut is_lost = |failed: bool| {
+        let state = json!({ "migrationUid": "m", "sourceNode": "one", "targetNode": "two", "failed": failed });
+        vmi.status.as_mut().unwrap().migration_state = serde_json::from_value(state).unwrap();
+        let instances = vec![(&vmi, vec![&ended, &target])];
+        !decide(&Observed { node: Some(&silent), instances, asked: true }, at(301)).lost.is_empty()
+    };
+    assert!(!is_lost(false));
+    assert!(is_lost(true), "what is left of a migration that failed has no guest");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(super) fn is_dedicated(vmi: &VirtualMachineInstance) -> bool {
 pub(super) fn cpu(input: &Input<'_>) -> Result<Cpu, RenderError> {
     let vmi = input.vmi;
     if vcpus(vmi) > MOST {
-        let problem = format!("asks for {} vCPUs; no guest has more than {MOST}", vcpus(vmi));
+        let problem = format!("asks for {} vCPUs; the limit is {MOST}", vcpus(vmi));
         return Err(RenderError::invalid("spec.domain.cpu", problem));
     }
     let (request, limit) = (own(vmi, Side::Request), own(vmi, Side::Limit));

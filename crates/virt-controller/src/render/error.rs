@@ -17,7 +17,7 @@ pub enum RenderError {
         problem: String,
     },
     /// The claim is not in the namespace.
-    #[error("{path}: there is no persistent volume claim {claim:?}; it is waited for")]
+    #[error("{path}: persistent volume claim {claim:?} does not exist; waiting for it")]
     ClaimMissing {
         /// The field that names it.
         path: String,
@@ -38,7 +38,9 @@ impl RenderError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::ClaimMissing { .. } | Self::Refused(Refusal::Gated { .. }) => true,
-            Self::Refused(Refusal::Unsupported { .. }) | Self::Invalid { .. } | Self::NotStored { .. } => false,
+            Self::Refused(Refusal::Unsupported { .. } | Refusal::Value { .. })
+            | Self::Invalid { .. }
+            | Self::NotStored { .. } => false,
         }
     }
 

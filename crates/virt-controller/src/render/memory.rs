@@ -30,7 +30,7 @@ pub(super) fn memory(input: &Input<'_>, overhead: Amount) -> Result<Sizes, Rende
     let guest = guest(memory)?;
     let overcommitted = guest.map(|guest| overcommit(guest, input.config.memory_overcommit()));
     let Some(request) = request.or(overcommitted).or(limit) else {
-        let problem = "is required; say how much memory the guest has, such as 1Gi";
+        let problem = "is required; set the guest's memory, such as 1Gi";
         return Err(RenderError::invalid("spec.domain.memory.guest", problem));
     };
     if request + overhead > Amount::bytes(MOST) || limit.is_some_and(|limit| limit > Amount::bytes(MOST)) {
@@ -98,7 +98,10 @@ fn read(
 fn positive(quantity: &Quantity, path: impl Fn() -> String) -> Result<Amount, RenderError> {
     let amount = quantity.amount();
     if amount <= Amount::default() {
-        return Err(RenderError::invalid(path(), format!("{quantity} is no amount of memory; say more than zero")));
+        return Err(RenderError::invalid(
+            path(),
+            format!("{quantity} is not a valid memory size; it must be greater than 0"),
+        ));
     }
     // Fractions of bytes are legal in a quantity and nowhere else.
     Ok(if amount.milli_units() % 1000 == 0 { amount } else { whole_bytes(amount) })

@@ -62,7 +62,7 @@ pub(super) fn ports(vmi: &VirtualMachineInstance) -> Result<Vec<ContainerPort>, 
         for (place, port) in interface.ports.iter().flatten().enumerate() {
             if !(1..=65535).contains(&port.port) {
                 let path = format!("spec.domain.devices.interfaces[{index}].ports[{place}].port");
-                return Err(RenderError::invalid(path, format!("{} is no port; say 1 to 65535", port.port)));
+                return Err(RenderError::invalid(path, format!("{} is not a valid port; use 1 to 65535", port.port)));
             }
             let port = ContainerPort {
                 container_port: port.port,
@@ -97,7 +97,7 @@ fn selections<'a>(input: &Input<'a>) -> Result<Vec<Selection<'a>>, RenderError> 
         let Some(binding) = &interface.binding else { continue };
         let path = || format!("spec.domain.devices.interfaces[{index}].binding.name");
         let Some(plugin) = input.config.binding_plugin(&binding.name) else {
-            let problem = format!("there is no plugin {:?} in the KubeVirt CR; register it there", binding.name);
+            let problem = format!("plugin {:?} is not registered in the KubeVirt CR; register it there", binding.name);
             return Err(RenderError::invalid(path(), problem));
         };
         let Some(definition) = plugin.network_attachment_definition.as_deref().filter(|text| !text.is_empty()) else {

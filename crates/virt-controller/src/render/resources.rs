@@ -64,7 +64,7 @@ fn read(list: Option<&BTreeMap<String, Quantity>>, side: &str) -> Result<Amounts
         let amount = quantity.amount();
         if amount < Amount::default() {
             let path = format!("spec.domain.resources.{side}.{name}");
-            return Err(RenderError::invalid(path, format!("{quantity} is below zero")));
+            return Err(RenderError::invalid(path, format!("{quantity} must not be negative")));
         }
         Ok((name.clone(), amount))
     };

@@ -49,8 +49,9 @@ impl Bench {
         Input { vmi, config, launcher, claims, namespace, image_volumes: *image_volumes }
     }
 
+    /// The pod, also of an instance that nobody could run yet.
     pub(super) fn render(&self, vmi: &VirtualMachineInstance) -> Pod {
-        render(&self.input(vmi)).unwrap()
+        draw(&self.input(vmi)).unwrap()
     }
 }
 

@@ -35,15 +35,15 @@ pub(super) fn guest_volumes(input: &Input<'_>, mounts: &mut Mounts) -> Result<()
             RenderError::invalid(&path, "needs exactly one source, such as containerDisk or persistentVolumeClaim")
         })?;
         if is_reserved(&volume.name) {
-            let problem = format!("{:?} is a name of the launcher's own; choose another", volume.name);
+            let problem = format!("{:?} is reserved for the launcher; choose another name", volume.name);
             return Err(RenderError::invalid(format!("{path}.name"), problem));
         }
         if input.vmi.spec.volumes.iter().flatten().take(index).any(|other| other.name == volume.name) {
-            let problem = format!("{:?} is there twice; names are unique", volume.name);
+            let problem = format!("{:?} is used twice; names must be unique", volume.name);
             return Err(RenderError::invalid(format!("{path}.name"), problem));
         }
         if !is_dns_label(&volume.name) {
-            let problem = format!("{:?} is no name of a volume; use letters, digits and - in lower case", volume.name);
+            let problem = format!("{:?} is not a valid volume name; use lower-case letters, digits and -", volume.name);
             return Err(RenderError::invalid(format!("{path}.name"), problem));
         }
         guest_volume(input, &path, volume, source, mounts)?;
@@ -57,7 +57,10 @@ fn object<'a>(path: &str, name: &'a str) -> Result<&'a str, RenderError> {
     if is_dns_subdomain(name) {
         return Ok(name);
     }
-    Err(RenderError::invalid(path, format!("{name:?} is no object's name; use letters, digits, - and . in lower case")))
+    Err(RenderError::invalid(
+        path,
+        format!("{name:?} is not a valid object name; use lower-case letters, digits, - and ."),
+    ))
 }
 
 fn guest_volume(
@@ -79,7 +82,7 @@ fn guest_volume(
             let folder = format!("{}/vmi-disks/{name}", input.launcher.directories.private);
             let above = file.rsplit_once('/').map_or("", |(above, _)| above);
             if !file.starts_with('/') {
-                let problem = "is no absolute path; begin it with /";
+                let problem = "must be an absolute path; start it with /";
                 return Err(RenderError::invalid(format!("{path}.hostDisk.path"), problem));
             }
             let host_path = HostPathVolumeSource {
@@ -113,7 +116,7 @@ fn guest_volume(
                 (Some(map), _) => config_map_mount(mounts, name, object(map)?, None, &folder),
                 (None, Some(secret)) => secret_mount(mounts, name, object(secret)?, None, &folder),
                 (None, None) => {
-                    let problem = "names neither a configMap nor a secret; set one";
+                    let problem = "has neither a configMap nor a secret; set one";
                     return Err(RenderError::invalid(format!("{path}.sysprep"), problem));
                 }
             }

@@ -3,28 +3,23 @@
 mod feeding;
 mod kinds;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use api::data_volume::DataVolume;
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key, controller_of};
-use manager::context::{Chance, Context, Now};
+use manager::context::{Chance, Context, Now, Started};
 use manager::errors::chain;
 use manager::events::{Kind, Recorder};
-use manager::expectations::Expectations;
-use manager::queue::Queue;
-use manager::worker::{Next, found, work};
-use manager::writing::{
-    OwnWrites, create, delete, delete_as_seen, is_namespace_terminating, log_changed, log_created, unless_gone,
-};
+use manager::kit::{Expected, Kit, Reconciler, Remembered, Written};
+use manager::worker::Next;
+use manager::writing::{create, delete, delete_as_seen, is_namespace_terminating, log_created};
 use serde_json::Value;
-use tokio::time::Instant;
 
 use super::instancetypes::choose;
 use super::{Observed, Plan, Start, Stop, decide};
@@ -38,9 +33,32 @@ use kinds::Kinds;
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "vm-controller";
 
-/// The controller. Clones share it.
-#[derive(Clone)]
-pub struct VmController {
+/// The controller.
+#[must_use]
+pub(crate) fn start(context: &Context, data_volumes: DataVolumes, workers: usize) -> Started {
+    let (kit, caches) = (Kit::new(NAME, context), &context.caches);
+    let revisions = caches.of(&[("controller", controller_of)]);
+    let controller = Vms {
+        client: context.client.clone(),
+        vms: caches.of(&[("claim", indexes::claims_of_vm)]),
+        vmis: caches.of(&indexes::VMIS),
+        claims: caches.of(&[]),
+        kinds: Kinds::new(caches, revisions.clone()),
+        revisions,
+        data_volumes,
+        configuration: Configuration::new(context),
+        expected: kit.expected(),
+        written: kit.written(),
+        instance_written: Written::default(),
+        failures: kit.remembers("failure"),
+        recorder: context.recorder.of("virtualmachine-controller"),
+        now: context.now.clone(),
+        chance: context.chance.clone(),
+    };
+    feeding::feed(kit, &controller).run(workers, controller)
+}
+
+struct Vms {
     client: Client,
     vms: Cache<VirtualMachine>,
     vmis: Cache<VirtualMachineInstance>,
@@ -49,145 +67,27 @@ pub struct VmController {
     kinds: Kinds,
     data_volumes: DataVolumes,
     configuration: Configuration,
-    queue: Queue<Key>,
-    memory: Arc<Mutex<Memory>>,
+    expected: Expected,
+    written: Written,
+    /// The same of instances, by their own keys.
+    instance_written: Written,
+    failures: Remembered<String>,
     recorder: Recorder,
     now: Now,
     chance: Chance,
 }
 
-/// What is remembered between two looks at a VM.
-#[derive(Default)]
-struct Memory {
-    expectations: Expectations<Key>,
-    writes: OwnWrites<Key>,
-    instance_writes: OwnWrites<Key>,
-    failures: BTreeMap<Key, String>,
-}
-
-impl VmController {
-    /// A controller; it reads from the context's caches.
-    #[must_use]
-    pub(crate) fn new(context: &Context, data_volumes: DataVolumes) -> Self {
-        let caches = &context.caches;
-        let revisions = caches.of(&[("controller", controller_of)]);
-        Self {
-            client: context.client.clone(),
-            vms: caches.of(&[("claim", indexes::claims_of_vm)]),
-            vmis: caches.of(&indexes::VMIS),
-            claims: caches.of(&[]),
-            kinds: Kinds::new(caches, revisions.clone()),
-            revisions,
-            data_volumes,
-            configuration: Configuration::new(context),
-            queue: context.queue(NAME),
-            memory: Arc::default(),
-            recorder: context.recorder.of("virtualmachine-controller"),
-            now: context.now.clone(),
-            chance: context.chance.clone(),
-        }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs until the queue is closed.
-    pub async fn run(&self, workers: usize) {
-        // Nobody acts on half a picture.
-        self.vms.synced().await;
-        self.vmis.synced().await;
-        self.claims.synced().await;
-        self.revisions.synced().await;
-        self.configuration.synced().await;
-        self.kinds.synced().await;
-        let work = work(NAME, &self.queue, workers, |key: Key| {
-            let controller = self.clone();
-            async move { controller.reconcile(&key).await }
-        });
-        tokio::select! {
-            biased;
-            () = work => {}
-            () = self.data_volumes.run() => {}
-            () = self.feed_vms() => {}
-            () = self.feed_vmis() => {}
-            () = self.feed_revisions() => {}
-            () = self.feed_claims() => {}
-            () = self.feed_data_volumes() => {}
-            () = self.feed_kinds() => {}
-        }
-    }
-
-    async fn feed_vms(&self) {
-        let mut changes = self.vms.subscribe();
-        loop {
-            let change = changes.next().await;
-            let uid = |vm: &Option<Arc<VirtualMachine>>| vm.as_ref().and_then(|vm| vm.uid());
-            if uid(&change.old) != uid(&change.new) {
-                let mut memory = self.memory();
-                memory.expectations.forget(&change.key);
-                memory.failures.remove(&change.key);
-                if change.new.is_none() {
-                    memory.writes.forget(&change.key);
-                }
-            }
-            self.queue.add(change.key);
-        }
-    }
-
-    /// An instance is news for the VM of its name, and for the one that controls it.
-    async fn feed_vmis(&self) {
-        let mut changes = self.vmis.subscribe();
-        loop {
-            let change = changes.next().await;
-            if change.old.is_none() {
-                self.memory().expectations.created(&change.key);
-            }
-            if change.new.as_ref().is_none_or(|vmi| vmi.is_marked_for_deletion()) {
-                let uid = change.old.as_ref().or(change.new.as_ref()).and_then(|vmi| vmi.uid()).unwrap_or_default();
-                self.memory().expectations.deleted(&change.key, &uid);
-            }
-            if change.new.is_none() {
-                self.memory().instance_writes.forget(&change.key);
-            }
-            let owner = change.new.as_ref().and_then(|vmi| api::owner::controller_of(&vmi.metadata));
-            if let Some(owner) = owner.filter(|owner| owner.kind == "VirtualMachine" && owner.name != change.key.name) {
-                let namespace = change.key.namespace.clone();
-                self.queue.add(Key { namespace, name: owner.name.clone() });
-            }
-            self.queue.add(change.key);
-        }
-    }
-
-    /// What an instance was started from may be known later than the instance: only then can be told what it lacks.
-    async fn feed_revisions(&self) {
-        let mut changes = self.revisions.subscribe();
-        loop {
-            let change = changes.next().await;
-            let new = change.new.as_ref().filter(|_| change.old.is_none());
-            let owner = new.and_then(|revision| api::owner::controller_of(&revision.metadata));
-            if let Some(owner) = owner.filter(|owner| owner.kind == "VirtualMachine") {
-                self.queue.add(Key { namespace: change.key.namespace, name: owner.name.clone() });
-            }
-        }
-    }
-
+impl Reconciler for Vms {
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(vm) = self.vms.get(key) else { return Ok(Next::Wait) };
-        found(&*vm);
         let instance = self.vmis.get(key);
+        if self.written.is_behind(key, &*vm)
+            || instance.as_ref().is_some_and(|instance| self.instance_written.is_behind(key, &**instance))
         {
-            let memory = self.memory();
-            let version = |metadata: &kube::core::ObjectMeta| metadata.resource_version.clone();
-            let seen = instance.as_ref().and_then(|instance| version(&instance.metadata));
-            if memory.writes.is_behind(key, version(&vm.metadata).as_deref())
-                || memory.instance_writes.is_behind(key, seen.as_deref())
-            {
-                return Ok(Next::Wait);
-            }
-            if let Some(left) = memory.expectations.remaining(key, Instant::now()) {
-                return Ok(Next::After(left));
-            }
+            return Ok(Next::Wait);
+        }
+        if let Some(left) = self.expected.remaining(key) {
+            return Ok(Next::After(left));
         }
         let uses = vm.spec.template.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         if uses.into_iter().any(|volume| volume.data_volume.is_some()) || vm.spec.data_volume_templates.is_some() {
@@ -201,7 +101,9 @@ impl VmController {
         }
         self.act(key, &vm, plan).await
     }
+}
 
+impl Vms {
     fn decide(&self, key: &Key, vm: &VirtualMachine, instance: Option<&VirtualMachineInstance>, asked: bool) -> Plan {
         let uid = vm.metadata.uid.as_deref().unwrap_or_default();
         let config = self.configuration.current();
@@ -220,7 +122,7 @@ impl VmController {
             }),
             ..Known::default()
         };
-        let failure = self.memory().failures.get(key).cloned();
+        let failure = self.failures.get(key);
         let observed = Observed {
             vm,
             instance,
@@ -245,8 +147,9 @@ impl VmController {
         for (target, patch) in &instances {
             self.change_instance(key, target, patch).await?;
         }
+        let vms: Api<VirtualMachine> = Api::namespaced(self.client.clone(), &key.namespace);
         if let Some(change) = &change {
-            return self.change(key, change).await.map(|()| Next::Wait);
+            return self.written.patch(&vms, key, change).await.map(|_| Next::Wait);
         }
         for volume in &volumes {
             self.make_volume(key, vm, volume).await?;
@@ -256,7 +159,7 @@ impl VmController {
             create(&api, revision).await?;
         }
         if let Some(status) = &status {
-            self.change_status(key, status).await?;
+            self.written.patch_status(&vms, key, status).await?;
         }
         if let Some(stop) = &stop {
             self.stop(key, vm, stop).await?;
@@ -268,37 +171,14 @@ impl VmController {
             delete(&api, name, Some(uid), None).await?;
         }
         // What was asked for may come and go unseen, and then nobody else brings the VM here again.
-        let expects = self.memory().expectations.remaining(key, Instant::now());
+        let expects = self.expected.remaining(key);
         Ok(recheck_after.into_iter().chain(expects).min().map_or(Next::Wait, Next::After))
-    }
-
-    async fn change(&self, key: &Key, patch: &Value) -> Result<(), kube::Error> {
-        let api: Api<VirtualMachine> = Api::namespaced(self.client.clone(), &key.namespace);
-        let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        self.note(key, written.inspect(|_| log_changed::<VirtualMachine>(&key.name)))
-    }
-
-    async fn change_status(&self, key: &Key, patch: &Value) -> Result<(), kube::Error> {
-        let api: Api<VirtualMachine> = Api::namespaced(self.client.clone(), &key.namespace);
-        self.note(key, api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await)
-    }
-
-    fn note(&self, key: &Key, written: Result<VirtualMachine, kube::Error>) -> Result<(), kube::Error> {
-        if let Ok(written) = &written {
-            self.memory().writes.note(key.clone(), written.metadata.resource_version.as_deref());
-        }
-        unless_gone(written)
     }
 
     async fn change_instance(&self, key: &Key, target: &Target, patch: &Value) -> Result<(), kube::Error> {
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
-        let written = api.patch(&target.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        if let Ok(written) = &written {
-            log_changed::<VirtualMachineInstance>(&target.name);
-            let key = Key { namespace: key.namespace.clone(), name: target.name.clone() };
-            self.memory().instance_writes.note(key, written.metadata.resource_version.as_deref());
-        }
-        unless_gone(written)
+        let key = Key { namespace: key.namespace.clone(), name: target.name.clone() };
+        self.instance_written.patch(&api, &key, patch).await.map(drop)
     }
 
     async fn make_volume(&self, key: &Key, vm: &VirtualMachine, volume: &DataVolume) -> Result<(), kube::Error> {
@@ -328,11 +208,11 @@ impl VmController {
         let revisions: Api<ControllerRevision> = Api::namespaced(self.client.clone(), &key.namespace);
         create(&revisions, &start.revision).await?;
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
-        self.memory().expectations.expect(key.clone(), 1, [], Instant::now());
+        self.expected.expect(key, 1, []);
         let failed = match api.create(&PostParams::default(), &start.instance).await {
             Ok(made) => {
                 log_created(&made);
-                self.memory().failures.remove(key);
+                self.failures.take(key);
                 let message = format!(
                     "Started the virtual machine by creating the new virtual machine instance {}",
                     made.name_any()
@@ -344,7 +224,7 @@ impl VmController {
             Err(kube::Error::Api(status)) if status.is_already_exists() => return Ok(()),
             Err(error) => error,
         };
-        self.memory().expectations.created(key);
+        self.expected.created(key);
         if let kube::Error::Api(status) = &failed
             && (status.code == 404 || is_namespace_terminating(status))
         {
@@ -356,7 +236,7 @@ impl VmController {
 
     async fn stop(&self, key: &Key, vm: &VirtualMachine, Stop { target, version }: &Stop) -> Result<(), kube::Error> {
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
-        self.memory().expectations.expect(key.clone(), 0, [target.uid.clone()], Instant::now());
+        self.expected.expect(key, 0, [target.uid.clone()]);
         let done = delete_as_seen(&api, &target.name, &target.uid, version).await;
         match &done {
             Ok(()) => {
@@ -365,7 +245,7 @@ impl VmController {
                 self.recorder.record(vm, Kind::Normal, "SuccessfulDelete", message);
             }
             Err(error) => {
-                self.memory().expectations.deleted(key, &target.uid);
+                self.expected.deleted(key, &target.uid);
                 // What has changed meanwhile is looked at again.
                 if !matches!(error, kube::Error::Api(status) if status.code == 409) {
                     self.recorder.record(
@@ -382,7 +262,7 @@ impl VmController {
 
     /// Remembers a failure for the status, and tells it when it is new.
     fn failed(&self, key: &Key, vm: &VirtualMachine, reason: &str, message: &str) {
-        let known = self.memory().failures.insert(key.clone(), message.to_owned());
+        let known = self.failures.set(key, message.to_owned());
         if known.as_deref() != Some(message) {
             self.recorder.record(vm, Kind::Warning, reason, message);
         }

@@ -125,12 +125,12 @@ fn one(vm: &VirtualMachine, reference: &Reference, find: &dyn Find) -> Result<Fo
             return Ok((kept, name, None));
         }
         if reference.revision.is_some() {
-            return Err(problem(format!("there is no ControllerRevision {name}, to which the VM is bound")));
+            return Err(problem(format!("ControllerRevision {name}, which the VM refers to, does not exist")));
         }
     }
     let found = find.object(vm, reference);
     let (kept, revision) =
-        found.ok_or_else(|| problem(format!("there is no {} {}", reference.kind(), reference.name)))?;
+        found.ok_or_else(|| problem(format!("{} {} does not exist", reference.kind(), reference.name)))?;
     let name = revision.metadata.name.clone().unwrap_or_default();
     Ok((kept, name, Some(revision)))
 }

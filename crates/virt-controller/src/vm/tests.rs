@@ -1,3 +1,5 @@
+mod guest;
+
 use json_patch::merge;
 use proptest::prelude::*;
 

@@ -25,7 +25,7 @@ impl Making<'_> {
         };
         let Some(known) = &self.seen.volumes.data_volumes else {
             let message = "spec.dataVolumeTemplates: this cluster has no DataVolumes; install the Containerized Data \
-                           Importer, or name PersistentVolumeClaims instead";
+                           Importer, or use PersistentVolumeClaims instead";
             self.problem.get_or_insert(("FailedDataVolumeCreate", message.to_owned()));
             return;
         };
@@ -57,7 +57,7 @@ impl Making<'_> {
         let here = vm.metadata.namespace.as_deref().unwrap_or_default();
         if elsewhere.is_some_and(|namespace| !namespace.is_empty() && namespace != here) {
             let message = format!(
-                "the DataVolume {} clones a claim of another namespace, which is not supported yet; make it yourself",
+                "the DataVolume {} clones a claim of another namespace, which is not supported yet; create it yourself",
                 name(template),
             );
             return Err(("UnauthorizedDataVolumeCreate", message));

@@ -55,7 +55,7 @@ pub(super) fn ready(vmi: &mut VirtualMachineInstance, pod: Option<&Pod>, now: Ti
         Some(_) if !vmi.is_running() => (false, not_running()),
         Some(_) if pods::is_paused(vmi) => (false, ("ReadinessGatesNotReady", "the guest is paused")),
         Some(pod) if pods::waits_for_others(pod) => {
-            (false, ("ReadinessGatesNotReady", "a readiness gate of the virt-launcher pod does not hold"))
+            (false, ("ReadinessGatesNotReady", "a readiness gate of the virt-launcher pod is not true"))
         }
         Some(pod) if !pods::are_containers_ready(pod) => {
             (false, ("ContainersNotReady", "containers of the virt-launcher pod are not ready"))

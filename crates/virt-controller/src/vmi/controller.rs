@@ -1,9 +1,10 @@
 //! Observes, decides and acts: the part of the VMI controller that speaks to the server.
 
 mod acting;
+mod feeding;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::data_volume::DataVolume;
@@ -14,12 +15,10 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key, controller_of, namespace_of};
-use manager::context::{Chance, Context, Now};
+use manager::context::{Chance, Context, Now, Started};
 use manager::events::Recorder;
-use manager::expectations::Expectations;
-use manager::queue::Queue;
-use manager::worker::{Next, found, work};
-use manager::writing::OwnWrites;
+use manager::kit::{Expected, Kit, Reconciler, Remembered, Written};
+use manager::worker::Next;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
 
@@ -38,9 +37,41 @@ const IMAGE_VOLUMES_SINCE: (u32, u32) = (1, 35);
 /// A watch is seldom silent for longer than this.
 const ASK_AFTER: Duration = Duration::from_secs(20);
 
-/// The controller. Clones share it.
-#[derive(Clone)]
-pub struct VmiController {
+/// The controller. `image_volumes` is whether nodes can mount images as volumes, if somebody knows; otherwise the server's
+/// version tells.
+#[must_use]
+pub(crate) fn start(
+    context: &Context,
+    launcher: watch::Receiver<Launcher>,
+    image_volumes: Option<bool>,
+    data_volumes: DataVolumes,
+    workers: usize,
+) -> Started {
+    let (kit, caches) = (Kit::new(NAME, context), &context.caches);
+    let controller = Vmis {
+        client: context.client.clone(),
+        vmis: caches.of(&indexes::VMIS),
+        pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
+        claims: caches.of(&[]),
+        classes: caches.of(&[]),
+        namespaces: caches.of(&[]),
+        quotas: caches.of(&[("namespace", namespace_of)]),
+        data_volumes,
+        configuration: Configuration::new(context),
+        launcher,
+        image_volumes: OnceCell::new_with(image_volumes),
+        expected: kit.expected(),
+        asked_for: kit.remembers("when what is expected was asked for"),
+        written: kit.written(),
+        failures: kit.remembers("failure"),
+        recorder: context.recorder.of("virtualmachine-controller"),
+        now: context.now.clone(),
+        chance: context.chance.clone(),
+    };
+    feeding::feed(kit, &controller).run(workers, controller)
+}
+
+struct Vmis {
     client: Client,
     vmis: Cache<VirtualMachineInstance>,
     pods: Cache<Pod>,
@@ -51,178 +82,21 @@ pub struct VmiController {
     data_volumes: DataVolumes,
     configuration: Configuration,
     launcher: watch::Receiver<Launcher>,
-    image_volumes: Arc<OnceCell<bool>>,
-    queue: Queue<Key>,
-    memory: Arc<Mutex<Memory>>,
+    image_volumes: OnceCell<bool>,
+    expected: Expected,
+    asked_for: Remembered<Instant>,
+    written: Written,
+    failures: Remembered<String>,
     recorder: Recorder,
     now: Now,
     chance: Chance,
 }
 
-/// What is remembered between two looks at an instance.
-#[derive(Default)]
-struct Memory {
-    expectations: Expectations<Key>,
-    /// When what is expected was asked for.
-    asked_for: BTreeMap<Key, Instant>,
-    writes: OwnWrites<Key>,
-    failures: BTreeMap<Key, String>,
-}
-
-impl VmiController {
-    /// A controller; it reads from the context's caches. `image_volumes` is whether nodes can mount images as volumes, if
-    /// somebody knows; otherwise the server's version tells.
-    #[must_use]
-    pub(crate) fn new(
-        context: &Context,
-        launcher: watch::Receiver<Launcher>,
-        image_volumes: Option<bool>,
-        data_volumes: DataVolumes,
-    ) -> Self {
-        let caches = &context.caches;
-        Self {
-            client: context.client.clone(),
-            vmis: caches.of(&indexes::VMIS),
-            pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
-            claims: caches.of(&[]),
-            classes: caches.of(&[]),
-            namespaces: caches.of(&[]),
-            quotas: caches.of(&[("namespace", namespace_of)]),
-            data_volumes,
-            configuration: Configuration::new(context),
-            launcher,
-            image_volumes: Arc::new(OnceCell::new_with(image_volumes)),
-            queue: context.queue(NAME),
-            memory: Arc::default(),
-            recorder: context.recorder.of("virtualmachine-controller"),
-            now: context.now.clone(),
-            chance: context.chance.clone(),
-        }
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Runs until the queue is closed.
-    pub async fn run(&self, workers: usize) {
-        // Nobody acts on half a picture.
-        self.vmis.synced().await;
-        self.pods.synced().await;
-        self.claims.synced().await;
-        self.classes.synced().await;
-        self.namespaces.synced().await;
-        self.quotas.synced().await;
-        self.configuration.synced().await;
-        let work = work(NAME, &self.queue, workers, |key: Key| {
-            let controller = self.clone();
-            async move { controller.reconcile(&key).await }
-        });
-        tokio::select! {
-            biased;
-            () = work => {}
-            () = self.data_volumes.run() => {}
-            () = self.feed_vmis() => {}
-            () = self.feed_pods() => {}
-            () = self.feed_claims() => {}
-            () = self.feed_data_volumes() => {}
-            () = self.feed_configuration() => {}
-        }
-    }
-
-    async fn feed_vmis(&self) {
-        let mut changes = self.vmis.subscribe();
-        loop {
-            let change = changes.next().await;
-            let uid = |vmi: &Option<Arc<VirtualMachineInstance>>| vmi.as_ref().and_then(|vmi| vmi.uid());
-            if uid(&change.old) != uid(&change.new) {
-                let mut memory = self.memory();
-                memory.expectations.forget(&change.key);
-                memory.asked_for.remove(&change.key);
-                memory.failures.remove(&change.key);
-                if change.new.is_none() {
-                    memory.writes.forget(&change.key);
-                }
-            }
-            self.queue.add(change.key);
-        }
-    }
-
-    async fn feed_pods(&self) {
-        let mut changes = self.pods.subscribe();
-        loop {
-            let change = changes.next().await;
-            let Some(pod) = change.new.as_ref().or(change.old.as_ref()) else { continue };
-            let Some(owner) = owner(pod) else { continue };
-            if change.old.is_none() {
-                self.memory().expectations.created(&owner);
-            }
-            if change.new.as_ref().is_none_or(|pod| super::pods::is_terminating(pod)) {
-                self.memory().expectations.deleted(&owner, &pod.uid().unwrap_or_default());
-            }
-            self.queue.add(owner);
-        }
-    }
-
-    /// A claim that comes or changes is news for all instances that name it.
-    async fn feed_claims(&self) {
-        let mut changes = self.claims.subscribe();
-        loop {
-            let key = changes.next().await.key;
-            self.add_users(&key);
-        }
-    }
-
-    async fn feed_data_volumes(&self) {
-        let mut changes = self.data_volumes.cache().subscribe();
-        loop {
-            let key = changes.next().await.key;
-            self.add_users(&key);
-        }
-    }
-
-    fn add_users(&self, claim: &Key) {
-        for vmi in self.vmis.find("claim", &format!("{}/{}", claim.namespace, claim.name)) {
-            self.queue.add(Key::of(&*vmi));
-        }
-    }
-
-    /// What was refused may be allowed now, and a pod that no node has taken may have to be another.
-    async fn feed_configuration(&self) {
-        let mut changes = self.configuration.subscribe();
-        let mut launcher = self.launcher.clone();
-        loop {
-            let other_launcher = async {
-                if launcher.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            };
-            tokio::select! {
-                biased;
-                () = changes.changed() => {}
-                () = other_launcher => {}
-            }
-            let waits = |vmi: &VirtualMachineInstance| {
-                !vmi.is_final() && self.pods_of(vmi).iter().all(|pod| super::pods::node(pod).is_empty())
-            };
-            for vmi in self.vmis.all().iter().filter(|vmi| waits(vmi)) {
-                self.queue.add(Key::of(&**vmi));
-            }
-        }
-    }
-
-    fn pods_of(&self, vmi: &VirtualMachineInstance) -> Vec<Arc<Pod>> {
-        self.pods.find("controller", vmi.metadata.uid.as_deref().unwrap_or_default())
-    }
-
+impl Reconciler for Vmis {
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(vmi) = self.vmis.get(key) else { return Ok(Next::Wait) };
-        found(&*vmi);
-        {
-            let memory = self.memory();
-            if memory.writes.is_behind(key, vmi.metadata.resource_version.as_deref()) {
-                return Ok(Next::Wait);
-            }
+        if self.written.is_behind(key, &*vmi) {
+            return Ok(Next::Wait);
         }
         if let Some(left) = self.waits(key, &vmi).await? {
             return Ok(Next::After(left));
@@ -238,20 +112,25 @@ impl VmiController {
         }
         self.act(key, &vmi, plan).await
     }
+}
+
+impl Vmis {
+    fn pods_of(&self, vmi: &VirtualMachineInstance) -> Vec<Arc<Pod>> {
+        self.pods.find("controller", vmi.metadata.uid.as_deref().unwrap_or_default())
+    }
 
     /// How long to wait for the cache to show what was asked for; none if there is nothing to wait for. A pod that came and
     /// went while the watch was silent is no news to anybody: after a while the server itself is asked.
     async fn waits(&self, key: &Key, vmi: &VirtualMachineInstance) -> Result<Option<Duration>, kube::Error> {
-        let Some(left) = self.memory().expectations.remaining(key, Instant::now()) else { return Ok(None) };
-        let young =
-            self.memory().asked_for.get(key).map_or(Duration::ZERO, |at| ASK_AFTER.saturating_sub(at.elapsed()));
+        let Some(left) = self.expected.remaining(key) else { return Ok(None) };
+        let young = self.asked_for.get(key).map_or(Duration::ZERO, |at| ASK_AFTER.saturating_sub(at.elapsed()));
         if !young.is_zero() {
             return Ok(Some(left.min(young)));
         }
         if !ask(&self.client, vmi).await?.is_empty() {
             return Ok(Some(left.min(ASK_AFTER)));
         }
-        self.memory().expectations.forget(key);
+        self.expected.forget(key);
         Ok(None)
     }
 
@@ -281,7 +160,7 @@ impl VmiController {
             default_class: classes.iter().find(|class| is_default(class)).and_then(|class| name_of(class)),
         };
         let launcher = self.launcher.borrow();
-        let failure = self.memory().failures.get(key).cloned();
+        let failure = self.failures.get(key);
         let wants_cid = vmi.spec.domain.devices.autoattach_vsock == Some(true);
         let taken_cids = if wants_cid { self.taken_cids() } else { BTreeSet::new() };
         let observed = Observed {
@@ -331,13 +210,6 @@ pub(crate) async fn ask(client: &Client, vmi: &VirtualMachineInstance) -> Result
     let api: Api<Pod> = Api::namespaced(client.clone(), vmi.metadata.namespace.as_deref().unwrap_or_default());
     let found = api.list(&ListParams::default().labels(&format!("{}={uid}", label::CREATED_BY))).await?.items;
     Ok(found.into_iter().filter(|pod| controller_of(pod) == [uid]).map(Arc::new).collect())
-}
-
-/// The instance that controls a pod.
-fn owner(pod: &Pod) -> Option<Key> {
-    let owners = pod.metadata.owner_references.iter().flatten();
-    let owner = owners.into_iter().find(|one| one.controller == Some(true) && one.kind == "VirtualMachineInstance")?;
-    Some(Key { namespace: pod.namespace().unwrap_or_default(), name: owner.name.clone() })
 }
 
 fn claim_of(volume: &DataVolume) -> Option<String> {

@@ -24,16 +24,25 @@ const FIRST_CID: u32 = 3;
 impl Making<'_> {
     /// What is known of the pod, besides whether it is ready.
     pub(super) fn note_pod(&mut self, pod: &Pod) {
-        let (uid, node) = (pod.metadata.uid.clone().unwrap_or_default(), pods::node(pod).to_owned());
+        let holder = pod.metadata.uid.as_deref().unwrap_or_default();
+        let listed = self.active(pod);
         let status = self.status();
-        let active = status.active_pods.get_or_insert_default();
-        // The node's name alone is no news: the hand-over tells it.
-        if active.len() != 1 || !active.contains_key(&uid) {
-            *active = BTreeMap::from([(uid, node)]);
+        let known = status.active_pods.get_or_insert_default();
+        // The node's name alone is no news: the hand-over tells it. Where a target is, its node must know.
+        let same = |(uid, node): (&String, &String)| known.get(uid).is_some_and(|known| known == node || uid == holder);
+        if known.len() != listed.len() || !listed.iter().all(same) {
+            *known = listed;
         }
         let compute = pod.spec.iter().flat_map(|spec| &spec.containers).find(|one| one.name == COMPUTE);
         let image = compute.and_then(|compute| compute.image.clone());
         status.launcher_container_image_version = image.or(status.launcher_container_image_version.take());
+    }
+
+    /// The launchers that nodes are to know of: the one that holds the guest, and those on a node that await it.
+    fn active(&self, holder: &Pod) -> BTreeMap<String, String> {
+        let awaiting = self.targets.iter().copied().filter(|pod| !pods::node(pod).is_empty());
+        let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+        awaiting.chain([holder]).map(|pod| (uid(pod), pods::node(pod).to_owned())).collect()
     }
 
     pub(super) fn hand_over(&mut self, pod: &Pod) {
@@ -42,9 +51,9 @@ impl Making<'_> {
         let qos = pod.status.as_ref().and_then(|status| status.qos_class.clone());
         if dedicated && qos.as_deref() != Some("Guaranteed") {
             let message = format!(
-                "dedicatedCpuPlacement needs a pod of class Guaranteed, and this one is {}; set resources.limits equal to \
+                "dedicatedCpuPlacement needs a pod of class Guaranteed, but this one is {}; set resources.limits equal to \
                  resources.requests",
-                qos.as_deref().unwrap_or("of no class"),
+                qos.as_deref().unwrap_or("unclassified"),
             );
             self.plan.events.push(Event::warning("FailedGuaranteeResources", message));
             return self.enter(Phase::Failed);
@@ -57,9 +66,9 @@ impl Making<'_> {
         let memory_overhead = Quantity::from(overhead(vmi, self.seen.config));
         let volumes = self.volume_status();
         let cid = self.context_id();
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let listed = self.active(pod);
         let status = self.status();
-        status.active_pods = Some(BTreeMap::from([(uid, node.clone())]));
+        status.active_pods = Some(listed);
         status.node_name = Some(node);
         status.qos_class = qos;
         status.migration_transport = Some(MigrationTransport::Unix);

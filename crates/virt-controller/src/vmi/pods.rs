@@ -6,17 +6,33 @@ use api::vmi::VirtualMachineInstance;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 use manager::writing::whole_second;
+use virt_rules::launchers::{Launcher, Role, role};
 
 use super::Target;
 use crate::render::COMPUTE;
 
 const PULL_PROBLEMS: [&str; 2] = ["ErrImagePull", "ImagePullBackOff"];
 
-/// The launcher among the pods of an instance; a live one before one that ended.
-#[must_use]
-pub fn launcher<'a>(pods: &[&'a Pod]) -> Option<&'a Pod> {
-    let launchers = || pods.iter().copied().filter(|pod| !only_provisions(pod));
-    launchers().find(|pod| !has_ended(pod)).or_else(|| launchers().next())
+/// The launchers among the pods of an instance.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Launchers<'a> {
+    /// The one that holds the guest, or will boot it.
+    pub(super) holder: Option<&'a Pod>,
+    /// Those that a guest may come to, and that have not ended.
+    pub(super) targets: Vec<&'a Pod>,
+}
+
+/// Which pods of an instance are what to it.
+pub(super) fn launchers<'a>(vmi: &VirtualMachineInstance, pods: &[&'a Pod]) -> Launchers<'a> {
+    let mut all = Launchers::default();
+    for pod in pods.iter().copied().filter(|pod| !only_provisions(pod)) {
+        match role(&Launcher::of(pod), vmi) {
+            Role::Sole | Role::Source => all.holder = Some(pod),
+            Role::Target if !has_ended(pod) => all.targets.push(pod),
+            Role::Target | Role::Orphan => {}
+        }
+    }
+    all
 }
 
 /// The pods that only have claims bound.
@@ -96,8 +112,7 @@ pub(super) fn image_problem(pod: &Pod) -> Option<(&'static str, String)> {
     first.chain(status.container_statuses.iter().flatten()).find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = PULL_PROBLEMS.into_iter().find(|known| Some(*known) == waiting.reason.as_deref())?;
-        let message =
-            waiting.message.clone().unwrap_or_else(|| format!("the image {:?} does not come", container.image));
+        let message = waiting.message.clone().unwrap_or_else(|| format!("cannot pull the image {:?}", container.image));
         Some((reason, message))
     })
 }
@@ -111,7 +126,7 @@ pub(super) fn last_words(pod: &Pod) -> String {
         let words = end.message.or(end.reason).unwrap_or_default();
         format!("exit code {}: {}", end.exit_code, words.trim())
     });
-    of_container.or(of_pod).unwrap_or_else(|| "it does not say why".to_owned())
+    of_container.or(of_pod).unwrap_or_else(|| "no reason was given".to_owned())
 }
 
 /// What the launcher pod's readiness gate shall tell, if it tells something else: whether the guest runs unpaused.

@@ -1,4 +1,6 @@
+mod nodes;
 mod replacing;
+mod targets;
 
 use std::collections::BTreeMap;
 
@@ -49,8 +51,10 @@ impl Bench {
     }
 
     fn pod(mut self, more: &Value) -> Self {
+        let (kind, version) = ("VirtualMachineInstance", "kubevirt.io/v1");
+        let owner = json!({ "apiVersion": version, "kind": kind, "name": "v", "uid": "u", "controller": true });
         let mut pod = json!({
-            "metadata": { "name": "virt-launcher-v", "namespace": "n", "uid": "p" },
+            "metadata": { "name": "virt-launcher-v", "namespace": "n", "uid": "p", "ownerReferences": [owner] },
             "spec": { "nodeName": "one", "containers": [{ "name": "compute", "image": "launcher" }] },
             "status": { "phase": "Running", "qosClass": "Burstable", "containerStatuses": [
                 { "name": "compute", "ready": true, "image": "", "imageID": "", "restartCount": 0, "state": { "running": {} } },
@@ -120,6 +124,19 @@ fn a_young_instance_gets_its_pod_and_nothing_is_written_for_it() {
     let pod = plan.create.as_ref().unwrap();
     assert_eq!(pod.metadata.name.as_deref(), Some(render::name::launcher("v", "u").as_str()));
     assert_eq!(plan, Plan { create: plan.create.clone(), ..Plan::default() });
+}
+
+/// Admission refuses it; what was stored before, or past it, is told once and then left alone.
+#[test]
+fn what_no_launcher_runs_gets_no_pod_and_is_at_rest() {
+    for source in ["sysprep", "downwardAPI", "serviceAccount"] {
+        let mut bench = Bench::new("", &json!({ "spec": { "volumes": [{ "name": "v", source: {} }] } }));
+        let plan = bench.decide();
+        assert_eq!((plan.create.is_none(), plan.events.len()), (true, 1), "{plan:?}");
+        bench.vmi = bench.then(&plan);
+        assert_eq!(condition(&bench.vmi, "Synchronized"), Some(("False".to_owned(), "FailedCreate".to_owned())));
+        assert_eq!(bench.decide(), Plan::default(), "{source}");
+    }
 }
 
 #[test]
@@ -199,21 +216,6 @@ fn dedicated_cpus_need_a_guaranteed_pod() {
     assert_eq!(bench.decide().events[0].reason, "FailedGuaranteeResources");
     let guaranteed = Bench::new("Scheduling", &dedicated).pod(&json!({ "status": { "qosClass": "Guaranteed" } }));
     assert_eq!(phase_after(&guaranteed), "Scheduled");
-}
-
-#[test]
-fn what_keeps_the_pod_from_its_node_is_told() {
-    let unschedulable = json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending", "conditions": [
-        { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available" },
-    ] } });
-    let bench = Bench::new("Scheduling", &json!({})).pod(&unschedulable);
-    let next = bench.then(&bench.decide());
-    assert_eq!(condition(&next, "PodScheduled"), Some(("False".to_owned(), "Unschedulable".to_owned())));
-    let mut bound = Bench { vmi: next, ..Bench::new("", &json!({})) }.pod(&json!({ "status": { "phase": "Pending" } }));
-    let next = bound.then(&bound.decide());
-    assert_eq!(condition(&next, "PodScheduled"), None);
-    bound.vmi = next;
-    assert_eq!(bound.decide(), Plan::default());
 }
 
 #[test]

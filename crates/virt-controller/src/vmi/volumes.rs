@@ -116,15 +116,17 @@ pub(crate) fn readiness_of(volume: &Volume, known: &Known<'_>) -> Readiness {
                 return Readiness::Failed { reason: "FailedDataVolumeImport", message };
             }
             DataVolumePhase::WaitForFirstConsumer | DataVolumePhase::PendingPopulation if claim.is_some() => {
-                return Readiness::NeedsConsumer { message: format!("the DataVolume {name} waits for a first pod") };
+                return Readiness::NeedsConsumer {
+                    message: format!("the DataVolume {name} is waiting for its first consumer"),
+                };
             }
-            _ => return Readiness::Waits { message: format!("the DataVolume {name} is being filled") },
+            _ => return Readiness::Waits { message: format!("the DataVolume {name} is being imported") },
         }
     }
     let Some(claim) = claim else {
         let message = match source {
-            Some(source) => format!("there is neither a DataVolume {source} nor a PersistentVolumeClaim {name}"),
-            None => format!("there is no PersistentVolumeClaim {name}"),
+            Some(source) => format!("neither DataVolume {source} nor PersistentVolumeClaim {name} exists"),
+            None => format!("PersistentVolumeClaim {name} does not exist"),
         };
         return Readiness::Missing { message };
     };

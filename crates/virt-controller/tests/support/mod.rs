@@ -9,9 +9,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use manager::rate::{Limit, RateLimiter};
 use serde_json::{Value, json};
-use testkit::world::{Notes, until, watch};
-use virt_controller::render::Launcher;
-use virt_controller::table::{DESCRIPTORS, Settings};
+use testkit::world::{Notes, seconds, until, watch};
+use virt_controller::{DESCRIPTORS, Launcher, Settings};
+use virt_server::Component;
 
 /// A server with controllers of virtual machines, and a user beside them.
 pub(crate) struct World {
@@ -26,23 +26,40 @@ pub(crate) struct World {
 impl World {
     /// Starts all.
     pub(crate) async fn start() -> Self {
-        Self::start_with(|client| client).await
+        Self::begin(async |_| {}, |client| client).await
+    }
+
+    /// The same after something has happened: what admission lets in now may be another matter when the controllers see it.
+    pub(crate) async fn start_after(events: impl AsyncFnOnce(&Self)) -> Self {
+        let prepare = async |world: &Self| {
+            // Until the kinds are served.
+            seconds(1).await;
+            events(world).await;
+            seconds(1).await;
+        };
+        Self::begin(prepare, |client| client).await
     }
 
     /// The same, with controllers whose client the test changes: to lose a request, or to forge an answer.
     pub(crate) async fn start_with(change: impl FnOnce(Client) -> Client) -> Self {
+        Self::begin(async |_| {}, change).await
+    }
+
+    async fn begin(prepare: impl AsyncFnOnce(&Self), change: impl FnOnce(Client) -> Client) -> Self {
         let world = testkit::world::World::start().await;
         world.define(&[]).await;
-        let (own, notes) = world.noted();
-        let context = world.context(change(own));
+        let (own, notes) = world.noted(&Component::VirtController);
         let limiter = RateLimiter::new(Limit { qps: 1.0, burst: 1 });
+        let this = Self { client: world.client(), limiter: limiter.clone(), notes };
+        prepare(&this).await;
+        let context = world.context(change(own));
         let mut settings = Settings::new(Launcher::new("launcher:v1"));
-        settings.limiter = Some(limiter.clone());
+        settings.limiter = Some(limiter);
         for descriptor in DESCRIPTORS {
             tokio::spawn((descriptor.start)(&context, &settings).unwrap().run);
         }
         watch(&context);
-        Self { client: world.client(), limiter, notes }
+        this
     }
 
     pub(crate) fn vms(&self) -> Api<VirtualMachine> {
@@ -187,6 +204,12 @@ impl World {
         });
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         definitions.create(&PostParams::default(), &serde_json::from_value(definition).unwrap()).await.unwrap();
+    }
+
+    /// Nobody fills data volumes any more.
+    pub(crate) async fn forget_data_volumes(&self) {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        definitions.delete("datavolumes.cdi.kubevirt.io", &Default::default()).await.unwrap();
     }
 
     /// A VM with a container disk.

@@ -43,7 +43,7 @@ pub(super) struct Plugin {
 pub(super) enum RegisterError {
     #[error("connect to the kubelet")]
     Connect(#[source] tonic::transport::Error),
-    #[error("the kubelet does not take {name}")]
+    #[error("the kubelet refused {name}")]
     Refused { name: String, source: Status },
     #[error("the kubelet did not answer in time")]
     Late,

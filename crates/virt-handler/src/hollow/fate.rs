@@ -51,7 +51,7 @@ impl Life {
             Some("fail-to-start") => Fate::FailToStart,
             Some("hang") => Fate::Hang,
             Some(other) => {
-                tracing::warn!(fate = other, "a guest has a fate that is not known and is left out");
+                tracing::warn!(fate = other, "ignored an unknown fate of a guest");
                 ends
             }
             None if own_time.is_some() => ends,
@@ -73,7 +73,7 @@ impl Life {
 fn duration(text: &str) -> Option<Duration> {
     let duration = api::duration::Duration::from_str(text).ok().and_then(|duration| duration.to_std());
     if duration.is_none() {
-        tracing::warn!(text, "a guest runs for a time that cannot be read and is left out");
+        tracing::warn!(text, "ignored an invalid running time of a guest");
     }
     duration
 }

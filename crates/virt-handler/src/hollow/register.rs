@@ -6,9 +6,8 @@ use api::names::{annotation, label};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use manager::writing::whole_second;
 use serde_json::{Map, Value, json};
-
-use super::status::whole_second;
 
 /// As KubeVirt's handlers have it; a node that is silent for five minutes is lost.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(60);

@@ -1,17 +1,16 @@
-//! One launcher's connection, kept until the launcher is gone.
+//! One launcher's connection over its socket, kept until the launcher is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
+use launcher_api::client::{self, Client};
+use launcher_api::rpc::{Empty, State};
 use manager::errors::chain;
-use tokio::net::UnixStream;
 use tokio::time::{interval_at, sleep, timeout};
-use tonic::transport::{Channel, Endpoint};
-use virt_launcher::rpc::launcher_client::LauncherClient;
-use virt_launcher::rpc::{Empty, State};
 
 use super::{ConnectError, Entry, Reach, Session, connect};
+use crate::host::speaking::Grpc;
+use crate::host::{Machine, Reached};
 use crate::isolation::{IsolationError, Peer};
 
 /// Between two questions whether a launcher still answers, and how long it has to.
@@ -34,7 +33,7 @@ enum SessionError {
     Connect(#[source] ConnectError),
     #[error("find out who the launcher is")]
     Isolation(#[source] IsolationError),
-    #[error("speak with the launcher")]
+    #[error("talk to the launcher")]
     Speak(#[source] tonic::transport::Error),
     #[error("the launcher does not answer")]
     Silent,
@@ -55,52 +54,65 @@ impl SessionError {
 }
 
 /// Connects and listens; connects again when a connection breaks, as long as somebody listens there.
-pub(super) async fn keep(entry: Arc<Entry>, mut patience: Duration) {
+pub(crate) async fn keep(machine: Arc<Machine>, entry: Arc<Entry>, mut patience: Duration) {
     loop {
-        let error = session(&entry, patience).await;
+        let error = session(&machine, &entry, patience).await;
         *entry.session() = None;
+        machine.lost(&entry.id.pod);
         tracing::debug!(
-            name = entry.owner.key.name,
-            uid = entry.owner.uid,
+            name = entry.id.key.name,
+            uid = entry.id.uid,
             error = chain(&error),
             "the connection to the launcher is over"
         );
         if !error.is_passing() {
-            entry.view.send_modify(|view| view.reach = Reach::Gone { why: chain(&error) });
+            entry.reach(Reach::Gone { why: chain(&error) });
             entry.tell();
             return;
         }
-        entry.view.send_modify(|view| view.reach = Reach::Connecting);
+        entry.reach(Reach::Connecting);
         if matches!(error, SessionError::Broken) {
             // It was there: a socket that is not there now will not come back.
             patience = Duration::ZERO;
             sleep(BREATH).await;
         } else {
             tracing::warn!(
-                name = entry.owner.key.name,
-                uid = entry.owner.uid,
+                name = entry.id.key.name,
+                uid = entry.id.uid,
                 error = chain(&error),
-                "the launcher cannot be reached for now"
+                "cannot reach the launcher; retrying"
             );
             sleep(PING).await;
         }
     }
 }
 
-async fn session(entry: &Entry, patience: Duration) -> SessionError {
-    let stream = match connect(&entry.pods, &entry.owner.pod, patience).await {
+async fn session(machine: &Machine, entry: &Entry, patience: Duration) -> SessionError {
+    let stream = match connect(&machine.pods(), &entry.id.pod, patience).await {
         Ok(stream) => stream,
         Err(error) => return SessionError::Connect(error),
     };
-    let peer = match Peer::of(&stream, &entry.owner.pod) {
+    let peer = match Peer::of(&stream, &entry.id.pod) {
         Ok(peer) => peer,
         Err(error) => return SessionError::Isolation(error),
     };
-    let client = match speak(stream).await {
-        Ok(channel) => LauncherClient::new(channel),
+    let mut client = match client::over(stream).await {
+        Ok(client) => client,
         Err(error) => return SessionError::Speak(error),
     };
-    *entry.session() = Some(Session { client: client.clone(), peer });
+    let greeting = match timeout(PING * MISSES, client::greet(&mut client)).await {
+        Ok(Ok(greeting)) => greeting,
+        Ok(Err(_)) => return SessionError::Broken,
+        Err(_) => return SessionError::Silent,
+    };
+    machine.reached(Reached {
+        instance: entry.id.uid.clone(),
+        pod: entry.id.pod.clone(),
+        peer,
+        client: client.clone(),
+        greeting: greeting.clone(),
+    });
+    *entry.session() = Some(Session { speaker: Arc::new(Grpc::new(client.clone())), greeting });
     tokio::select! {
         biased;
         error = listen(entry, client.clone()) => error,
@@ -109,24 +121,12 @@ async fn session(entry: &Entry, patience: Duration) -> SessionError {
     }
 }
 
-/// A channel over this one connection: one that breaks is not replaced behind our back.
-async fn speak(stream: UnixStream) -> Result<Channel, tonic::transport::Error> {
-    let mut stream = Some(TokioIo::new(stream));
-    let connector = tower::service_fn(move |_| {
-        let stream = stream.take().ok_or_else(|| std::io::Error::from(std::io::ErrorKind::NotConnected));
-        async move { stream }
-    });
-    Endpoint::from_static("http://launcher").connect_with_connector(connector).await
-}
-
-async fn listen(entry: &Entry, mut client: LauncherClient<Channel>) -> SessionError {
+async fn listen(entry: &Entry, mut client: Client) -> SessionError {
     let Ok(Ok(answer)) = timeout(PING * MISSES, client.watch(Empty {})).await else { return SessionError::Silent };
     let mut domains = answer.into_inner();
     while let Ok(Some(domain)) = domains.message().await {
         let news = entry.take(domain);
-        let came = entry
-            .view
-            .send_if_modified(|view| std::mem::replace(&mut view.reach, Reach::Connected) != Reach::Connected);
+        let came = entry.reach(Reach::Connected);
         if news || came {
             entry.tell();
         }
@@ -134,7 +134,7 @@ async fn listen(entry: &Entry, mut client: LauncherClient<Channel>) -> SessionEr
     SessionError::Broken
 }
 
-async fn ping(mut client: LauncherClient<Channel>) -> SessionError {
+async fn ping(mut client: Client) -> SessionError {
     let mut missed = 0;
     loop {
         sleep(PING).await;
@@ -149,7 +149,7 @@ async fn ping(mut client: LauncherClient<Channel>) -> SessionError {
 }
 
 /// Asks the guest's agent for what changes in a guest, as long as there is one.
-async fn ask_guest(entry: &Entry, mut client: LauncherClient<Channel>) -> SessionError {
+async fn ask_guest(entry: &Entry, mut client: Client) -> SessionError {
     let mut views = entry.view.subscribe();
     loop {
         let has_agent = |view: &super::View| {

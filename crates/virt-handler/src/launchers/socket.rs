@@ -5,31 +5,27 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use launcher_api::names::{LAUNCHER_SOCKET, SOCKETS};
 use rustix::io::Errno;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::folders::{self, Watch};
 
-/// The volume with a launcher's sockets.
-pub(crate) const SOCKETS: &str = "sockets";
-/// The socket that a launcher serves on.
-const SOCKET: &str = "launcher-sock";
-
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
     /// No socket in time.
-    #[error("there was no socket within {0:?}")]
+    #[error("the socket did not appear within {0:?}")]
     Missing(Duration),
     /// The socket is there, and nobody listens.
-    #[error("nobody listens on the socket")]
+    #[error("nothing listens on the socket")]
     Refused,
     /// The pod's UID is no name.
-    #[error("{0:?} is no UID of a pod")]
+    #[error("{0:?} is not a valid pod UID")]
     Name(String),
     /// There is no folder of pods at all, which says nothing about one of them.
-    #[error("open the folder of pods")]
+    #[error("open the directory of pods")]
     Pods(#[source] io::Error),
     /// The folder or the socket cannot be used.
     #[error("open the launcher's socket")]
@@ -84,7 +80,7 @@ fn look(pods: &Path, way: &Path) -> Result<(OwnedFd, Option<OwnedFd>), ConnectEr
     if !whole {
         return Ok((folder, None));
     }
-    match folders::open_socket(&folder, SOCKET) {
+    match folders::open_socket(&folder, LAUNCHER_SOCKET) {
         Ok(socket) => Ok((folder, Some(socket))),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((folder, None)),
         Err(error) => Err(ConnectError::Open(error)),

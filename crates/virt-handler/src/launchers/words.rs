@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use virt_launcher::rpc::{GuestInfo, Interface, OperatingSystem};
+use launcher_api::rpc::{GuestInfo, Interface, OperatingSystem};
 
 /// The longest text, in characters.
 const LONGEST: usize = 256;
@@ -12,7 +12,7 @@ const INTERFACES: usize = 64;
 const ADDRESSES: usize = 32;
 
 /// The same, bounded: texts of one line, addresses that are addresses.
-pub(super) fn bounded(said: GuestInfo) -> GuestInfo {
+pub(crate) fn bounded(said: GuestInfo) -> GuestInfo {
     let GuestInfo { agent_version, hostname, timezone, os, interfaces, freeze_status } = said;
     GuestInfo {
         agent_version: text(&agent_version),

@@ -5,17 +5,18 @@ use api::conditions::{self, ConditionStatus};
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstanceCondition as Condition;
 use jiff::Timestamp;
+use launcher_api::Outcome;
+use launcher_api::rpc::State;
 use manager::writing::whole_second;
-use virt_launcher::rpc::State;
 
 use super::{Facts, migration};
-use crate::decide::Failure;
 
 const READY: &str = "Ready";
 const PAUSED: &str = "Paused";
 const AGENT_CONNECTED: &str = "AgentConnected";
 const LIVE_MIGRATABLE: &str = "LiveMigratable";
 const SOFTWARE_EMULATION: &str = "SoftwareEmulation";
+const MIGRATION_REQUIRED: &str = "MigrationRequired";
 const SYNCHRONIZED: &str = "Synchronized";
 /// Why an instance is not ready while its guest does not run.
 const GUEST_NOT_RUNNING: &str = "GuestNotRunning";
@@ -23,10 +24,24 @@ const GUEST_NOT_RUNNING: &str = "GuestNotRunning";
 const SYNC_FAILED: &str = "Synchronizing with the Domain failed.";
 
 /// Whether the guest could be made what the instance says.
-pub(super) fn synchronized(vmi: &mut VirtualMachineInstance, failure: Option<&Failure>, now: Timestamp) {
-    match failure {
-        Some(failure) => set(vmi, SYNCHRONIZED, false, (SYNC_FAILED, &failure.message), now),
-        None => remove(vmi, SYNCHRONIZED),
+pub(super) fn synchronized(vmi: &mut VirtualMachineInstance, outcome: Option<&Outcome>, now: Timestamp) {
+    match outcome {
+        Some(failed @ (Outcome::Retry { .. } | Outcome::Never(_))) => {
+            set(vmi, SYNCHRONIZED, false, (SYNC_FAILED, &failed.to_string()), now);
+        }
+        None | Some(Outcome::Done | Outcome::NeedsMigration(_) | Outcome::NeedsRestart(_)) => {
+            remove(vmi, SYNCHRONIZED);
+        }
+    }
+}
+
+/// Whether a migration would make the guest what the instance says.
+pub(super) fn migration_required(vmi: &mut VirtualMachineInstance, outcome: Option<&Outcome>, now: Timestamp) {
+    match outcome {
+        Some(waits @ Outcome::NeedsMigration(_)) => {
+            set(vmi, MIGRATION_REQUIRED, true, ("NeedsMigration", &waits.to_string()), now);
+        }
+        _ => remove(vmi, MIGRATION_REQUIRED),
     }
 }
 
@@ -70,7 +85,7 @@ pub(super) fn ended(vmi: &mut VirtualMachineInstance, facts: &Facts<'_>, now: Ti
         set(vmi, READY, false, not_running(), now);
     }
     // Why it never ran is all that tells what to do about it.
-    synchronized(vmi, facts.failure, now);
+    synchronized(vmi, facts.outcome, now);
 }
 
 fn is_paused(state: State) -> bool {

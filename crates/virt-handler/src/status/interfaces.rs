@@ -2,7 +2,7 @@
 
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstanceNetworkInterface as Status;
-use virt_launcher::rpc;
+use launcher_api::rpc;
 
 use super::Facts;
 

@@ -1,5 +1,5 @@
+use launcher_api::rpc::{Domain, State};
 use serde_json::json;
-use virt_launcher::rpc::{Domain, State};
 
 use super::*;
 

@@ -19,6 +19,7 @@ use testkit::world::{self, Notes, World};
 use tokio::task::JoinHandle;
 use virt_handler::networks::{self, Connecting, Link, NetworkError, Networks};
 use virt_handler::{Handler, Settings};
+use virt_server::Component;
 
 use crate::launcher::FakeLauncher;
 
@@ -87,7 +88,7 @@ impl Bench {
         Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("pods")).unwrap();
-        let (noted, notes) = world.noted();
+        let (noted, notes) = world.noted(&Component::VirtHandler);
         Self { client, world, noted, notes, folder, network: Arc::default() }
     }
 
@@ -116,6 +117,11 @@ impl Bench {
     pub(crate) fn writes(&self) -> Vec<String> {
         let is_other = |write: &String| !["/nodes/", "/events"].iter().any(|part| write.contains(part));
         self.notes.writes().into_iter().filter(is_other).collect()
+    }
+
+    /// A client of virt-controller.
+    pub(crate) fn of_controller(&self) -> Client {
+        self.world.client_of(&Component::VirtController)
     }
 
     pub(crate) fn vmis(&self) -> Api<VirtualMachineInstance> {
@@ -172,7 +178,7 @@ impl Bench {
 
     /// Makes a VM; its UID.
     pub(crate) async fn vm(&self, name: &str) -> String {
-        let template = json!({ "spec": { "domain": { "devices": {} } } });
+        let template = json!({ "spec": { "domain": { "devices": {}, "memory": { "guest": "64Mi" } } } });
         let vm = json!({
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachine",

@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
+use launcher_api::rpc::launcher_server::{Launcher, LauncherServer};
+use launcher_api::rpc::{self, Domain, Empty, End, State};
+use launcher_api::{Greeting, Outcome};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio_stream::wrappers::{UnixListenerStream, WatchStream};
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
-use virt_launcher::rpc::launcher_server::{Launcher, LauncherServer};
-use virt_launcher::rpc::{self, Domain, Empty, End, State};
 
 /// One launcher; it ends when it is dropped.
 pub(crate) struct FakeLauncher {
@@ -25,12 +26,17 @@ pub(crate) struct FakeLauncher {
 struct Shared {
     domain: watch::Sender<Domain>,
     calls: Mutex<Vec<String>>,
-    refusal: Mutex<Option<Status>>,
+    /// What it answers instead of making its guest what it is told.
+    outcome: Mutex<Option<Outcome>>,
     /// Whether it answers at all.
     hangs: watch::Sender<bool>,
     /// Whether a guest that is asked to power off does so.
     obeys: Mutex<bool>,
     guest: Mutex<rpc::GuestInfo>,
+    /// It is of the release before: it knows neither greeting nor model, and answers with a status.
+    is_old: bool,
+    /// What its guest sees, as it tells.
+    model: Mutex<String>,
     /// Its connections, to be cut when it ends.
     connections: Mutex<Vec<std::os::unix::net::UnixStream>>,
 }
@@ -44,14 +50,25 @@ impl Drop for FakeLauncher {
 impl FakeLauncher {
     /// A launcher that listens in a folder.
     pub(crate) fn start(folder: &Path) -> Self {
+        Self::of_release(folder, false)
+    }
+
+    /// One of the first release.
+    pub(crate) fn start_old(folder: &Path) -> Self {
+        Self::of_release(folder, true)
+    }
+
+    fn of_release(folder: &Path, is_old: bool) -> Self {
         std::fs::create_dir_all(folder).unwrap();
         let shared = Arc::new(Shared {
             domain: watch::Sender::new(Domain { state: State::Absent.into(), ..Domain::default() }),
             calls: Mutex::default(),
-            refusal: Mutex::default(),
+            outcome: Mutex::default(),
             hangs: watch::Sender::new(false),
             obeys: Mutex::new(true),
             guest: Mutex::default(),
+            is_old,
+            model: Mutex::new(r#"{"version":1}"#.to_owned()),
             connections: Mutex::default(),
         });
         let network = std::os::unix::net::UnixListener::bind(folder.join("network-sock")).unwrap();
@@ -92,8 +109,9 @@ impl FakeLauncher {
         self.shared.tell(state, end);
     }
 
-    pub(crate) fn refuse(&self, refusal: Option<Status>) {
-        *self.shared.refusal.lock().unwrap() = refusal;
+    /// From now on it answers this.
+    pub(crate) fn answer_with(&self, outcome: Option<Outcome>) {
+        *self.shared.outcome.lock().unwrap() = outcome;
     }
 
     pub(crate) fn hang(&self) {
@@ -152,16 +170,37 @@ fn absent<T>() -> Result<Response<T>, Status> {
 impl Launcher for Fake {
     type WatchStream = Pin<Box<dyn Stream<Item = Result<Domain, Status>> + Send>>;
 
+    async fn hello(&self, _: Request<rpc::HelloRequest>) -> Result<Response<rpc::Greeting>, Status> {
+        self.answer().await;
+        if self.0.is_old { absent() } else { Ok(Response::new(Greeting::of_this_release(1..=1).into())) }
+    }
+
+    async fn get_guest(&self, _: Request<Empty>) -> Result<Response<rpc::GuestModel>, Status> {
+        if self.0.is_old {
+            return absent();
+        }
+        Ok(Response::new(rpc::GuestModel { version: 1, guest: self.0.model.lock().unwrap().clone().into_bytes() }))
+    }
+
     async fn sync(&self, request: Request<rpc::SyncRequest>) -> Result<Response<Domain>, Status> {
-        let instance: serde_json::Value = serde_json::from_slice(&request.into_inner().instance).unwrap();
+        let rpc::SyncRequest { instance, mark, .. } = request.into_inner();
+        let instance: serde_json::Value = serde_json::from_slice(&instance).unwrap();
         self.0.called(&format!("sync {}", instance["metadata"]["name"].as_str().unwrap()));
-        if let Some(refusal) = self.0.refusal.lock().unwrap().clone() {
-            return Err(refusal);
+        let outcome = self.0.outcome.lock().unwrap().clone();
+        match &outcome {
+            Some(Outcome::Retry { why }) if self.0.is_old => return Err(Status::unavailable(why)),
+            Some(never @ Outcome::Never(_)) if self.0.is_old => {
+                return Err(Status::invalid_argument(never.to_string()));
+            }
+            Some(Outcome::Retry { .. } | Outcome::Never(_)) => {}
+            _ if self.0.domain.borrow().state() == State::Absent => self.0.tell(State::Running, End::Unspecified),
+            _ => {}
         }
-        if self.0.domain.borrow().state() == State::Absent {
-            self.0.tell(State::Running, End::Unspecified);
+        if !self.0.is_old && !matches!(outcome, Some(Outcome::Retry { .. })) {
+            self.0.domain.send_modify(|domain| domain.mark = mark);
         }
-        self.0.domain()
+        let outcome = (!self.0.is_old).then(|| outcome.unwrap_or(Outcome::Done).into());
+        Ok(Response::new(Domain { outcome, ..self.0.domain.borrow().clone() }))
     }
 
     async fn unpause(&self, _: Request<Empty>) -> Result<Response<Domain>, Status> {
@@ -239,6 +278,15 @@ impl Launcher for Fake {
         absent()
     }
     async fn screenshot(&self, _: Request<Empty>) -> Result<Response<rpc::ScreenshotResponse>, Status> {
+        absent()
+    }
+
+    type ConsoleStream = Pin<Box<dyn Stream<Item = Result<rpc::ConsoleOutput, Status>> + Send>>;
+
+    async fn console(
+        &self,
+        _: Request<tonic::Streaming<rpc::ConsoleInput>>,
+    ) -> Result<Response<Self::ConsoleStream>, Status> {
         absent()
     }
 }

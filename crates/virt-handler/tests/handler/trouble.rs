@@ -1,10 +1,10 @@
 //! What goes wrong: launchers that are silent or die, guests that do not start, disks that fail.
 
 use api::conditions::{ConditionStatus, find};
+use launcher_api::Outcome;
+use launcher_api::rpc::{End, State};
 use serde_json::json;
-use tonic::Status;
 use virt_handler::networks::NetworkError;
-use virt_launcher::rpc::{End, State};
 
 use crate::bench::{Bench, NODE, seconds};
 use crate::{condition, patch};
@@ -74,7 +74,7 @@ async fn a_start_that_fails_is_told_and_tried_again() {
     let bench = Bench::new().await;
     let _handler = bench.handler().await;
     let launcher = bench.launcher("pod-a");
-    launcher.refuse(Some(Status::unavailable("the registry is down")));
+    launcher.answer_with(Some(Outcome::retry("the registry is down")));
     bench.instance("a", NODE, &json!({})).await;
     seconds(10).await;
     let vmi = bench.vmi("a").await;
@@ -86,7 +86,7 @@ async fn a_start_that_fails_is_told_and_tried_again() {
     assert_eq!(bench.events("a").await, ["SyncFailed"]);
     assert_eq!(bench.writes(), [patch("a")]);
     assert!((3..=6).contains(&launcher.calls().len()), "tried with growing waits");
-    launcher.refuse(None);
+    launcher.answer_with(None);
     seconds(20).await;
     let vmi = bench.vmi("a").await;
     assert_eq!(vmi.phase().to_string(), "Running");
@@ -98,7 +98,7 @@ async fn a_start_that_cannot_succeed_fails_the_instance() {
     let bench = Bench::new().await;
     let _handler = bench.handler().await;
     let launcher = bench.launcher("pod-a");
-    launcher.refuse(Some(Status::invalid_argument("spec.domain.cpu.model: unknown")));
+    launcher.answer_with(Some(Outcome::never("spec.domain.cpu.model", "unknown")));
     bench.instance("a", NODE, &json!({})).await;
     seconds(2).await;
     let vmi = bench.vmi("a").await;
@@ -113,7 +113,7 @@ async fn a_network_that_cannot_be_made_fails_the_instance_before_its_guest_start
     let bench = Bench::new().await;
     let _handler = bench.handler().await;
     let launcher = bench.launcher("pod-a");
-    *bench.network.refusal.lock().unwrap() = Some(NetworkError { message: "no bridge".into(), is_final: true });
+    *bench.network.refusal.lock().unwrap() = Some(NetworkError::Never("no bridge".into()));
     bench.instance("a", NODE, &json!({})).await;
     seconds(2).await;
     assert_eq!(bench.phase("a").await, "Failed");

@@ -13,6 +13,7 @@ pub(crate) use testkit::world::seconds;
 use testkit::world::{Notes, World, watch};
 use tokio::time::sleep;
 use virt_handler::hollow::{Behaviour, HollowHandlers};
+use virt_server::Component;
 
 /// Nodes that have a handler, and one that has none.
 pub(crate) const NODES: [&str; 2] = ["one", "two"];
@@ -33,12 +34,12 @@ impl Cluster {
         let world = World::start().await;
         world.define(&["VirtualMachineInstance"]).await;
         seconds(1).await;
-        let nodes = world.context(world.client());
+        let nodes = world.nodes();
         let all = NODES.into_iter().chain([OTHER]).map(str::to_owned);
         let hollow = HollowNodes::new(&nodes, all, of_nodes);
         tokio::spawn(async move { hollow.run().await });
         watch(&nodes);
-        let (noted, notes) = world.noted();
+        let (noted, notes) = world.noted(&Component::HollowHandlers);
         let handlers = world.context(noted);
         let hollow = HollowHandlers::new(&handlers, NODES.map(str::to_owned), behaviour);
         tokio::spawn(async move { hollow.run().await });
@@ -65,9 +66,16 @@ impl Cluster {
         let mut vmi = json!({
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachineInstance",
-            "metadata": { "name": name, "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"] },
+            "metadata": {
+                "name": name,
+                "labels": { "kubevirt.io/nodeName": node },
+                "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"],
+            },
             "spec": {
-                "domain": { "devices": { "interfaces": [{ "name": "default", "masquerade": {} }] } },
+                "domain": {
+                    "devices": { "interfaces": [{ "name": "default", "masquerade": {} }] },
+                    "memory": { "guest": "64Mi" },
+                },
                 "networks": [{ "name": "default", "pod": {} }],
             },
         });
@@ -82,10 +90,13 @@ impl Cluster {
             "metadata": { "name": format!("launcher-{name}"), "labels": { "kubevirt.io": "virt-launcher" }, "ownerReferences": [owner] },
             "spec": { "nodeName": node, "containers": [{ "name": "compute", "image": "i" }] },
         });
-        self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        let pod = self.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
         sleep(Duration::from_millis(100)).await;
         let conditions = json!([{ "type": "Ready", "status": "False", "reason": "GuestNotRunning" }]);
-        let status = json!({ "status": { "phase": phase, "nodeName": node, "conditions": conditions } });
+        let pods = json!({ pod.metadata.uid.unwrap(): node });
+        let status = json!({
+            "status": { "phase": phase, "nodeName": node, "conditions": conditions, "activePods": pods },
+        });
         self.vmis().patch(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     }
 

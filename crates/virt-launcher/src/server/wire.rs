@@ -1,11 +1,12 @@
-//! What goes over the wire, from and to what the launcher means by it.
+//! Converts between the messages of the protocol and the launcher's own types.
 
 use hypervisor::accelerator::Accelerator;
 
-use super::chain;
+use launcher_api::rpc;
+
 use crate::domain::{Domain, End, Pause, State};
 use crate::driver::StartError;
-use crate::rpc;
+use crate::errors::chain;
 
 /// What the node's agent says runs guests; none if it does not say.
 pub(super) fn accelerator(told: rpc::Accelerator) -> Option<Accelerator> {
@@ -34,6 +35,9 @@ pub(super) fn to_wire(domain: &Domain) -> rpc::Domain {
         State::Paused(Pause::ByUser) => (rpc::State::PausedByUser, String::new(), rpc::End::Unspecified),
         State::Paused(Pause::IoError) => (rpc::State::PausedByIoError, String::new(), rpc::End::Unspecified),
         State::Paused(Pause::ByQemu) => (rpc::State::PausedByQemu, String::new(), rpc::End::Unspecified),
+        State::Awaiting => (rpc::State::Awaiting, String::new(), rpc::End::Unspecified),
+        State::Loaded => (rpc::State::Loaded, String::new(), rpc::End::Unspecified),
+        State::Left => (rpc::State::Left, String::new(), rpc::End::Unspecified),
         State::Stopping => (rpc::State::Stopping, String::new(), rpc::End::Unspecified),
         State::Ended(end) => (rpc::State::Ended, end.to_string(), end_to_wire(end)),
     };
@@ -44,6 +48,8 @@ pub(super) fn to_wire(domain: &Domain) -> rpc::Domain {
         end: end.into(),
         agent_connected: domain.agent_connected,
         resets: domain.resets,
+        outcome: None,
+        mark: 0,
     }
 }
 
@@ -58,6 +64,8 @@ fn end_to_wire(end: &End) -> rpc::End {
         End::Crashed { .. } => rpc::End::Crashed,
         End::InternalError { kvm_is_suspect: false, .. } => rpc::End::InternalError,
         End::InternalError { kvm_is_suspect: true, .. } => rpc::End::KvmFailed,
+        End::Moved => rpc::End::Moved,
+        End::NotTaken { .. } => rpc::End::NotTaken,
         End::FailedToStart { .. } => rpc::End::FailedToStart,
     }
 }

@@ -9,7 +9,7 @@ use api::volumes::{HostDisk, HostDiskType};
 use hypervisor::wiring::{Format, Layer, Source, SourceKind};
 use storage::disk;
 
-use super::{Places, VolumeError, takes_direct_io};
+use super::{VolumeError, VolumePaths, takes_direct_io};
 
 /// What a claim is on this machine.
 pub(super) struct Claimed {
@@ -25,11 +25,11 @@ impl Claimed {
     }
 }
 
-/// A claim is a block device, a file, or a folder that holds a file `disk.img`. Its bytes are the guest's: always raw.
-/// A folder without that file gets one of this size, as an empty claim is an empty disk.
-pub(super) fn claim(path: &str, name: &str, places: &Places, size: Option<u64>) -> Result<Claimed, VolumeError> {
+/// A claim is a block device, a file, or a directory that holds a file `disk.img`. Its bytes are the guest's: always raw.
+/// A directory without that file gets one of this size, as an empty claim is an empty disk.
+pub(super) fn claim(path: &str, name: &str, places: &VolumePaths, size: Option<u64>) -> Result<Claimed, VolumeError> {
     let Some(place) = places.claims.get(name) else {
-        return Err(VolumeError::refused(path, format!("there is no claim {name:?} on this machine")));
+        return Err(VolumeError::refused(path, format!("claim {name:?} does not exist on this machine")));
     };
     let failed = |source| VolumeError::Disk { path: path.to_owned(), source };
     if !place.is_dir() {
@@ -60,13 +60,13 @@ pub(super) fn from_host(
     path: &str,
     volume: &str,
     host_disk: &HostDisk,
-    places: &Places,
+    places: &VolumePaths,
 ) -> Result<Source, VolumeError> {
     let kind = match &host_disk.type_ {
         HostDiskType::Disk => disk::HostDisk::Disk,
         HostDiskType::DiskOrCreate => disk::HostDisk::DiskOrCreate,
         HostDiskType::Other(other) => {
-            let problem = format!("{other:?} is none of {}", HostDiskType::KNOWN.join(", "));
+            let problem = format!("{other:?} is not valid; use one of {}", HostDiskType::KNOWN.join(", "));
             return Err(VolumeError::refused(format!("{path}.hostDisk.type"), problem));
         }
     };
@@ -90,8 +90,10 @@ mod tests {
     #[test]
     fn an_empty_claim_becomes_a_disk_of_its_size_once() {
         let folder = tempfile::tempdir().unwrap();
-        let places =
-            Places { claims: BTreeMap::from([("c".to_owned(), folder.path().to_owned())]), ..Places::default() };
+        let places = VolumePaths {
+            claims: BTreeMap::from([("c".to_owned(), folder.path().to_owned())]),
+            ..VolumePaths::default()
+        };
         let missing = claim("spec.volumes[0]", "c", &places, None);
         assert!(matches!(missing, Err(VolumeError::Disk { source: disk::DiskError::Missing(_), .. })));
         assert_eq!(claim("spec.volumes[0]", "c", &places, Some(4096)).unwrap().disk.virtual_size, 4096);
@@ -109,7 +111,7 @@ mod tests {
         let length = std::fs::metadata(&file).unwrap().len();
         assert!(std::fs::read(&file).unwrap().starts_with(b"QFI\xfb"));
         for place in [folder.path().to_owned(), file.clone()] {
-            let places = Places { claims: BTreeMap::from([("c".to_owned(), place)]), ..Places::default() };
+            let places = VolumePaths { claims: BTreeMap::from([("c".to_owned(), place)]), ..VolumePaths::default() };
             let source = claim("spec.volumes[0]", "c", &places, None).unwrap();
             // As large as the file, not as its header says.
             assert_eq!(source.disk.virtual_size, length);

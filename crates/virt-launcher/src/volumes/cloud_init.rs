@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use api::vmi::VirtualMachineInstance;
-use api::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource};
+use api::volumes::{CloudInitConfigDriveSource, CloudInitNoCloudSource, Volume};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hypervisor::wiring::Source;
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use storage::cloud_init::{CloudInit, DataSource};
 
-use super::{Places, VolumeError, image};
+use super::{VolumeError, VolumePaths, image};
 
 /// The keys under which a secret holds the data; both spellings are in use.
 const USER_DATA: [&str; 2] = ["userdata", "userData"];
@@ -38,7 +38,7 @@ pub(super) fn no_cloud(
     config: &CloudInitNoCloudSource,
     vmi: &VirtualMachineInstance,
     file: &Path,
-    places: &Places,
+    places: &VolumePaths,
 ) -> Result<Source, VolumeError> {
     let (user, network) = data!(CloudInitNoCloudSource, config);
     write(path, DataSource::NoCloud, &user, &network, vmi, file, places)
@@ -49,7 +49,7 @@ pub(super) fn config_drive(
     config: &CloudInitConfigDriveSource,
     vmi: &VirtualMachineInstance,
     file: &Path,
-    places: &Places,
+    places: &VolumePaths,
 ) -> Result<Source, VolumeError> {
     let (user, network) = data!(CloudInitConfigDriveSource, config);
     write(path, DataSource::ConfigDrive, &user, &network, vmi, file, places)
@@ -70,7 +70,7 @@ fn write(
     network: &Data<'_>,
     vmi: &VirtualMachineInstance,
     file: &Path,
-    places: &Places,
+    places: &VolumePaths,
 ) -> Result<Source, VolumeError> {
     let name = vmi.metadata.name.as_deref().unwrap_or("guest");
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
@@ -87,28 +87,62 @@ fn write(
     Ok(image(file.to_owned()))
 }
 
-fn read(path: &str, data: &Data<'_>, places: &Places) -> Result<Option<Vec<u8>>, VolumeError> {
-    let Data { inline, base64, secret, keys } = data;
-    let given = usize::from(inline.is_some()) + usize::from(base64.is_some()) + usize::from(secret.is_some());
-    if given > 1 {
-        return Err(VolumeError::refused(path, format!("gives {} in several ways; keep one", keys[1])));
+/// Whether a volume for cloud-init gives each piece of data in one way, and inline data can be read.
+pub(super) fn check(path: &str, volume: &Volume) -> Result<(), VolumeError> {
+    if let Some(config) = &volume.cloud_init_no_cloud {
+        let (user, network) = data!(CloudInitNoCloudSource, config);
+        let path = format!("{path}.cloudInitNoCloud");
+        user.given(&path)?;
+        network.given(&path)?;
     }
-    if let Some(text) = inline {
-        return Ok(Some(text.clone().into_bytes()));
+    if let Some(config) = &volume.cloud_init_config_drive {
+        let (user, network) = data!(CloudInitConfigDriveSource, config);
+        let path = format!("{path}.cloudInitConfigDrive");
+        user.given(&path)?;
+        network.given(&path)?;
     }
-    if let Some(text) = base64 {
-        let decoded = STANDARD.decode(text.trim());
-        return decoded.map(Some).map_err(|error| {
-            VolumeError::refused(format!("{path}.{}Base64", keys[1]), format!("is not base64: {error}"))
-        });
+    Ok(())
+}
+
+/// A piece of data, or where it is.
+enum Given<'a> {
+    Nothing,
+    Inline(Vec<u8>),
+    Secret(&'a str),
+}
+
+impl<'a> Data<'a> {
+    /// What the instance itself tells of it. Something empty is nothing.
+    fn given(&self, path: &str) -> Result<Given<'a>, VolumeError> {
+        let Self { inline, base64, secret, keys } = *self;
+        let inline = inline.as_deref().filter(|text| !text.is_empty());
+        let base64 = base64.as_deref().filter(|text| !text.is_empty());
+        let secret = secret.as_ref().map(|secret| secret.name.as_str()).filter(|name| !name.is_empty());
+        match (inline, base64, secret) {
+            (None, None, None) => Ok(Given::Nothing),
+            (Some(text), None, None) => Ok(Given::Inline(text.as_bytes().to_vec())),
+            (None, Some(text), None) => STANDARD.decode(text.trim()).map(Given::Inline).map_err(|error| {
+                VolumeError::refused(format!("{path}.{}Base64", keys[1]), format!("is not base64: {error}"))
+            }),
+            (None, None, Some(name)) => Ok(Given::Secret(name)),
+            _ => Err(VolumeError::refused(path, format!("sets {} in several ways; keep one", keys[1]))),
+        }
     }
-    let Some(secret) = secret else { return Ok(None) };
-    let Some(folder) = places.secrets.get(&secret.name) else {
-        return Err(VolumeError::refused(path, format!("there is no secret {:?} on this machine", secret.name)));
+}
+
+fn read(path: &str, data: &Data<'_>, places: &VolumePaths) -> Result<Option<Vec<u8>>, VolumeError> {
+    let name = match data.given(path)? {
+        Given::Nothing => return Ok(None),
+        Given::Inline(bytes) => return Ok(Some(bytes)),
+        Given::Secret(name) => name,
+    };
+    let keys = &data.keys;
+    let Some(folder) = places.secrets.get(name) else {
+        return Err(VolumeError::refused(path, format!("secret {name:?} does not exist on this machine")));
     };
     let found = keys.iter().map(|key| folder.join(key)).find(|file| file.is_file());
     let Some(file) = found else {
-        return Err(VolumeError::refused(path, format!("the secret {:?} has no key {}", secret.name, keys[0])));
+        return Err(VolumeError::refused(path, format!("the secret {name:?} has no key {}", keys[0])));
     };
     let read = std::fs::read(&file);
     read.map(Some).map_err(|source| VolumeError::Read { path: path.to_owned(), file, source })

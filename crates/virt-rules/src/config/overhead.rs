@@ -10,7 +10,7 @@ pub struct Ratio(i64);
 
 /// A text that is no factor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no number from 1 to 1000, such as 1.5; it is ignored")]
+#[error("{0:?} is not a number from 1 to 1000, such as 1.5; ignoring it")]
 pub struct RatioError(String);
 
 impl Ratio {

@@ -16,7 +16,7 @@ fn without_a_kubevirt_everything_has_its_default() {
     assert_eq!((config.cpu_allocation_ratio(), config.memory_overcommit()), (10, 100));
     assert_eq!((config.cpu_model(), config.cpu_request(), config.overhead_ratio()), (None, None, None));
     assert!(config.emulation().is_none() && config.logs_serial_console() && config.permit_bridge_on_pod_network());
-    assert_eq!(config.default_interface(), DefaultInterface::Bridge);
+    assert_eq!(config.default_interface(), DefaultInterface::Masquerade);
     assert_eq!(config.eviction_strategy(), EvictionStrategy::None);
     assert_eq!(config.rollout_strategy(), VMRolloutStrategy::LiveUpdate);
     assert_eq!(config.instancetype_reference_policy(), InstancetypeReferencePolicy::Reference);
@@ -37,7 +37,7 @@ fn what_the_cr_says_holds() {
     let config = config(&json!({
         "cpuModel": "Nehalem", "cpuRequest": "250m", "evictionStrategy": "LiveMigrate",
         "developerConfiguration": { "cpuAllocationRatio": 2, "memoryOvercommit": 150, "useEmulation": true },
-        "network": { "defaultNetworkInterface": "masquerade" },
+        "network": { "defaultNetworkInterface": "bridge" },
         "virtualMachineOptions": { "disableSerialConsoleLog": {} },
         "obsoleteCPUModels": { "Nehalem": true, "Penryn": false },
         "seccompConfiguration": { "virtualMachineInstanceProfile": { "customProfile": { "localhostProfile": "a.json" } } },
@@ -49,7 +49,7 @@ fn what_the_cr_says_holds() {
     assert_eq!((config.cpu_model(), config.cpu_request()), (Some("Nehalem"), Some(Amount::milli(250))));
     assert_eq!((config.cpu_allocation_ratio(), config.memory_overcommit()), (2, 150));
     assert!(config.emulation() == Some(true) && !config.logs_serial_console());
-    assert_eq!(config.default_interface(), DefaultInterface::Masquerade);
+    assert_eq!(config.default_interface(), DefaultInterface::Bridge);
     assert_eq!(config.obsolete_cpu_models(), BTreeSet::from(["Nehalem"]));
     assert_eq!(config.seccomp().unwrap().localhost_profile.as_deref(), Some("a.json"));
     assert!(config.limits_cpu(&BTreeMap::from([("limited".into(), "yes".into())])));

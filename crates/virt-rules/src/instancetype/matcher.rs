@@ -79,7 +79,7 @@ pub enum MatcherError {
         what: &'static str,
     },
     /// It is of a kind that does not exist.
-    #[error("{path}.kind: {kind:?} is none; use {namespaced} or {cluster}")]
+    #[error("{path}.kind: {kind:?} is not valid; use {namespaced} or {cluster}")]
     Kind {
         /// `spec.instancetype` or `spec.preference`.
         path: &'static str,

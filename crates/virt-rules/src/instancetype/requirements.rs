@@ -16,7 +16,7 @@ const DOMAIN: &str = "spec.template.spec.domain";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unmet {
     /// Too few vCPUs.
-    #[error("{path}: the preference needs {needed} vCPUs{}, here are {given}", .counted.map(|unit| format!(" counted in {unit}")).unwrap_or_default())]
+    #[error("{path}: the preference needs {needed} vCPUs{}, but the VM has {given}", .counted.map(|unit| format!(" counted in {unit}")).unwrap_or_default())]
     Cpu {
         /// The VM's field to change.
         path: String,
@@ -28,7 +28,7 @@ pub enum Unmet {
         counted: Option<&'static str>,
     },
     /// Too little memory.
-    #[error("{path}: the preference needs {needed} of guest memory, here are {given}")]
+    #[error("{path}: the preference needs {needed} of guest memory, but the VM has {given}")]
     Memory {
         /// The VM's field to change.
         path: String,
@@ -38,7 +38,7 @@ pub enum Unmet {
         given: String,
     },
     /// Another architecture.
-    #[error("{path}: the preference needs {needed:?}, here is {given:?}")]
+    #[error("{path}: the preference needs {needed:?}, but the VM has {given:?}")]
     Architecture {
         /// The VM's field to change.
         path: String,
@@ -169,7 +169,9 @@ mod tests {
         assert_eq!(check(&four_cores, None, cpu(4, "spread")), [""; 0]);
         assert_eq!(
             check(&four_cores, None, cpu(4, "sockets")),
-            ["spec.template.spec.domain.cpu.sockets: the preference needs 4 vCPUs counted in sockets, here are 1"]
+            [
+                "spec.template.spec.domain.cpu.sockets: the preference needs 4 vCPUs counted in sockets, but the VM has 1"
+            ]
         );
     }
 
@@ -181,8 +183,8 @@ mod tests {
         assert_eq!(
             unmet,
             [
-                "spec.instancetype: the preference needs 2 vCPUs, here are 1",
-                "spec.instancetype: the preference needs 2Gi of guest memory, here are 1Gi",
+                "spec.instancetype: the preference needs 2 vCPUs, but the VM has 1",
+                "spec.instancetype: the preference needs 2Gi of guest memory, but the VM has 1Gi",
             ]
         );
     }
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(check(&requests("2048Mi"), None, preference.clone()), [""; 0]);
         assert_eq!(
             check(&requests("1Gi"), None, preference.clone()),
-            ["spec.template.spec.domain.memory.guest: the preference needs 2Gi of guest memory, here are 1Gi"]
+            ["spec.template.spec.domain.memory.guest: the preference needs 2Gi of guest memory, but the VM has 1Gi"]
         );
         assert_eq!(check(&json!({}), None, preference).len(), 1);
     }
@@ -204,7 +206,7 @@ mod tests {
         let preference = json!({ "requirements": { "architecture": "arm64" } });
         assert_eq!(
             check(&json!({}), None, preference),
-            ["spec.template.spec.architecture: the preference needs \"arm64\", here is \"amd64\""]
+            ["spec.template.spec.architecture: the preference needs \"arm64\", but the VM has \"amd64\""]
         );
         assert_eq!(check(&json!({}), None, json!({ "requirements": { "architecture": "amd64" } })), [""; 0]);
     }

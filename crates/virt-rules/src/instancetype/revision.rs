@@ -40,7 +40,7 @@ pub enum RevisionError {
         name: String,
     },
     /// It holds something else, or something too old.
-    #[error("the revision {name:?} holds a {found:?}, which is neither an instancetype nor a preference")]
+    #[error("the revision {name:?} contains a {found:?}, which is neither an instancetype nor a preference")]
     Kind {
         /// The revision.
         name: String,

@@ -248,7 +248,7 @@ fn a_preferred_model_reaches_what_nobody_listed() {
     expand(&mut vmi, &ClusterConfig::default(), Some(&instancetype), Some(&preference)).unwrap();
     let devices = serde_json::to_value(&vmi.spec.domain.devices).unwrap();
     assert_eq!(devices["disks"], json!([{ "name": "root", "disk": { "bus": "scsi" } }]));
-    assert_eq!(devices["interfaces"], json!([{ "name": "default", "bridge": {}, "model": "e1000e" }]));
+    assert_eq!(devices["interfaces"], json!([{ "name": "default", "masquerade": {}, "model": "e1000e" }]));
     assert_eq!(devices["inputs"], json!([{ "name": "default-0", "type": "tablet" }]));
     let before = vmi.clone();
     assert!(expand(&mut vmi, &ClusterConfig::default(), Some(&instancetype), None).is_err());

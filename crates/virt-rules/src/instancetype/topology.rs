@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_word_from_the_future_is_refused_by_name() {
         let error = laid_out(2, preferred("dies")).unwrap_err().to_string();
-        assert!(error.contains("cpu.preferredCPUTopology is \"dies\""), "{error}");
+        assert!(error.contains("cpu.preferredCPUTopology \"dies\" is unknown"), "{error}");
     }
 
     proptest! {

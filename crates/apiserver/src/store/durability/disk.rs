@@ -1,7 +1,7 @@
 //! A disk that may forget, at a power cut, whatever was not synced.
 //!
-//! A file's content is kept by a sync of the file, its name by a sync of the folder. Until then each change may reach the
-//! disk or not, a write also in part, in sectors; and a later change may be there while an earlier one is not.
+//! A sync of the file keeps its content, and a sync of the directory its name. Until then, each change may reach the disk
+//! or not, a write also in part, in sectors; and a later change may be there while an earlier one is not.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) enum Operation {
         name: String,
         length: usize,
     },
-    /// The first sync of a new log is one of the folder as well.
+    /// The first sync of a new log is one of the directory as well.
     Sync {
         name: String,
         folder: bool,
@@ -53,7 +53,7 @@ pub(super) struct Disk {
     /// Which file a name stands for: now, and after a power cut.
     names: BTreeMap<String, usize>,
     synced: BTreeMap<String, usize>,
-    /// Names since the folder was synced: given to a file, or taken away.
+    /// Names since the directory was synced: given to a file, or taken away.
     renamed: Vec<(String, Option<usize>)>,
 }
 

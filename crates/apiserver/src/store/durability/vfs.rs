@@ -1,5 +1,5 @@
-//! Notes, in order, what SQLite does to the files of a folder. It stands between SQLite and the system: the default VFS of
-//! this process from the first recording on.
+//! Records, in order, what SQLite does to the files of a directory. It stands between SQLite and the system, as the default
+//! VFS of this process from the first recording on.
 //!
 //! Everything is left to SQLite's own VFS for Unix but what is noted, and syncs: nobody pulls a plug here, and a true
 //! fsync takes its time.
@@ -20,18 +20,18 @@ static CLOSED: Condvar = Condvar::new();
 
 struct Notes {
     folders: BTreeMap<PathBuf, Vec<Operation>>,
-    /// Open files of these folders, by the address that SQLite has them at.
+    /// Open files of these directories, by the address that SQLite has them at.
     files: BTreeMap<usize, File>,
 }
 
 struct File {
     folder: PathBuf,
     name: String,
-    /// SQLite's own VFS syncs the folder as well when it syncs a new log for the first time.
+    /// SQLite's own VFS syncs the directory as well when it syncs a new log for the first time.
     is_new_log: bool,
 }
 
-/// The recording of one folder.
+/// The recording of one directory.
 pub(super) struct Recording(PathBuf);
 
 impl Recording {
@@ -176,7 +176,7 @@ unsafe fn as_path<'a>(text: *const c_char) -> &'a Path {
 }
 
 unsafe extern "C" fn delete(vfs: *mut ffi::sqlite3_vfs, path: *const c_char, sync_folder: c_int) -> c_int {
-    // SAFETY: SQLite's arguments go on; that the folder is not synced changes nothing that SQLite could see.
+    // SAFETY: SQLite's arguments go on; that the directory is not synced changes nothing that SQLite could see.
     let code = unsafe { OWN_DELETE.wait()(vfs, path, 0) };
     if code == ffi::SQLITE_OK {
         // SAFETY: SQLite passes a text that ends with a zero.

@@ -1,5 +1,5 @@
 //! What Kubernetes asks of a pod's spec, as far as somebody makes a path, an argument, a mount or a rule of a firewall of it.
-//! Whatever runs a pod may rely on it: a name that is a DNS label leads to no other folder.
+//! Whatever runs a pod may rely on it: a name that is a DNS label leads to no other directory.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -99,7 +99,7 @@ impl Problems {
         }
     }
 
-    /// A path below a folder that is not the client's.
+    /// A path below a directory that is not the client's.
     pub(super) fn descending(&mut self, field: &str, path: &str) {
         if path.starts_with('/') {
             self.invalid_text(field, path, "must be a relative path");

@@ -17,9 +17,9 @@ pub(super) fn of(plural: &str) -> Option<&'static [Cell]> {
 }
 
 const WEBHOOKS: &[Cell] =
-    &[NAME, Cell::integer("Webhooks", "How many webhooks it has.", |object, _| size(object, "/webhooks")), AGE];
+    &[NAME, Cell::integer("Webhooks", "Number of webhooks.", |object, _| size(object, "/webhooks")), AGE];
 
-const PARAMETER_KIND: Cell = Cell::text("ParamKind", "What kind of parameters it takes.", |object, _| {
+const PARAMETER_KIND: Cell = Cell::text("ParamKind", "Kind of its parameters.", |object, _| {
     let kind = &object["spec"]["paramKind"];
     match kind.is_null() {
         true => "<unset>".into(),
@@ -29,22 +29,22 @@ const PARAMETER_KIND: Cell = Cell::text("ParamKind", "What kind of parameters it
 
 const VALIDATING_POLICIES: &[Cell] = &[
     NAME,
-    Cell::integer("Validations", "How many rules it has.", |object, _| size(object, "/spec/validations")),
+    Cell::integer("Validations", "Number of rules.", |object, _| size(object, "/spec/validations")),
     PARAMETER_KIND,
     AGE,
 ];
 
 const MUTATING_POLICIES: &[Cell] = &[
     NAME,
-    Cell::integer("Mutations", "How many changes it makes.", |object, _| size(object, "/spec/mutations")),
+    Cell::integer("Mutations", "Number of mutations.", |object, _| size(object, "/spec/mutations")),
     PARAMETER_KIND,
     AGE,
 ];
 
 const BINDINGS: &[Cell] = &[
     NAME,
-    Cell::text("PolicyName", "The policy that it puts to work.", |object, _| text(object, "/spec/policyName")),
-    Cell::text("ParamRef", "The parameters that it gives.", |object, _| parameters(&object["spec"]["paramRef"]).into()),
+    Cell::text("PolicyName", "Policy that it binds.", |object, _| text(object, "/spec/policyName")),
+    Cell::text("ParamRef", "Parameters for the policy.", |object, _| parameters(&object["spec"]["paramRef"]).into()),
     AGE,
 ];
 

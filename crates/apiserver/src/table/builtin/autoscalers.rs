@@ -11,14 +11,14 @@ pub(super) fn of(plural: &str) -> Option<&'static [Cell]> {
 
 const AUTOSCALERS: &[Cell] = &[
     NAME,
-    Cell::text("Reference", "What is scaled.", |object, _| {
+    Cell::text("Reference", "Object that is scaled.", |object, _| {
         let of = &object["spec"]["scaleTargetRef"];
         format!("{}/{}", at(of, "/kind"), at(of, "/name")).into()
     }),
-    Cell::text("Targets", "What is measured, and what it should be.", |object, _| targets(object).into()),
-    Cell::text("MinPods", "Never fewer than these.", |object, _| or(object, "/spec/minReplicas", "<unset>").into()),
-    Cell::text("MaxPods", "Never more than these.", |object, _| number(object, "/spec/maxReplicas").into()),
-    Cell::text("Replicas", "How many there are.", |object, _| number(object, "/status/currentReplicas").into()),
+    Cell::text("Targets", "Metrics: current and target value.", |object, _| targets(object).into()),
+    Cell::text("MinPods", "Minimum number of pods.", |object, _| or(object, "/spec/minReplicas", "<unset>").into()),
+    Cell::text("MaxPods", "Maximum number of pods.", |object, _| number(object, "/spec/maxReplicas").into()),
+    Cell::text("Replicas", "Current number of pods.", |object, _| number(object, "/status/currentReplicas").into()),
     AGE,
 ];
 

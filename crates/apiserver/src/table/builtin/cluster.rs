@@ -22,13 +22,13 @@ pub(super) fn of(group: &str, plural: &str) -> Option<&'static [Cell]> {
 
 const BINDINGS: &[Cell] = &[
     NAME,
-    Cell::text("Role", "The role that is given.", |object, _| {
+    Cell::text("Role", "Role that is granted.", |object, _| {
         format!("{}/{}", at(object, "/roleRef/kind"), at(object, "/roleRef/name")).into()
     }),
     AGE,
-    Cell::text("Users", "Users that have it.", |object, _| subjects(object, "User").into()).wide(),
-    Cell::text("Groups", "Groups that have it.", |object, _| subjects(object, "Group").into()).wide(),
-    Cell::text("ServiceAccounts", "Service accounts that have it.", |object, _| {
+    Cell::text("Users", "Users that have the role.", |object, _| subjects(object, "User").into()).wide(),
+    Cell::text("Groups", "Groups that have the role.", |object, _| subjects(object, "Group").into()).wide(),
+    Cell::text("ServiceAccounts", "Service accounts that have the role.", |object, _| {
         subjects(object, "ServiceAccount").into()
     })
     .wide(),
@@ -37,63 +37,61 @@ const BINDINGS: &[Cell] = &[
 const SIGNING_REQUESTS: &[Cell] = &[
     NAME,
     AGE,
-    Cell::text("SignerName", "Who is asked.", |object, _| or(object, "/spec/signerName", "<none>").into()),
-    Cell::text("Requestor", "Who asks.", |object, _| text(object, "/spec/username")),
-    Cell::text("RequestedDuration", "How long the certificate should hold.", |object, _| {
+    Cell::text("SignerName", "Signer that is asked.", |object, _| or(object, "/spec/signerName", "<none>").into()),
+    Cell::text("Requestor", "User that asks.", |object, _| text(object, "/spec/username")),
+    Cell::text("RequestedDuration", "Requested lifetime of the certificate.", |object, _| {
         match has(object, "/spec/expirationSeconds") {
             true => duration::text(number(object, "/spec/expirationSeconds")).into(),
             false => "<none>".into(),
         }
     }),
-    Cell::text("Condition", "What came of it.", |object, _| outcome(object).into()),
+    Cell::text("Condition", "State of the request.", |object, _| outcome(object).into()),
 ];
 
 const LEASES: &[Cell] =
-    &[NAME, Cell::text("Holder", "Who holds it.", |object, _| text(object, "/spec/holderIdentity")), AGE];
+    &[NAME, Cell::text("Holder", "Current holder.", |object, _| text(object, "/spec/holderIdentity")), AGE];
 
 const RUNTIME_CLASSES: &[Cell] =
-    &[NAME, Cell::text("Handler", "What runs its containers.", |object, _| text(object, "/handler")), AGE];
+    &[NAME, Cell::text("Handler", "Runtime of its containers.", |object, _| text(object, "/handler")), AGE];
 
 const PRIORITY_CLASSES: &[Cell] = &[
     NAME,
-    Cell::integer("Value", "How much its pods matter.", |object, _| number(object, "/value").into()),
-    Cell::boolean("Global-Default", "Whether pods without a class get it.", |object, _| {
+    Cell::integer("Value", "Priority of its pods.", |object, _| number(object, "/value").into()),
+    Cell::boolean("Global-Default", "Whether it is the default class.", |object, _| {
         flag(object, "/globalDefault", false).into()
     }),
     AGE,
-    Cell::text("PreemptionPolicy", "Whether its pods push others out.", |object, _| text(object, "/preemptionPolicy")),
+    Cell::text("PreemptionPolicy", "Whether its pods preempt others.", |object, _| text(object, "/preemptionPolicy")),
 ];
 
 const FLOW_SCHEMAS: &[Cell] = &[
     NAME,
-    Cell::text("PriorityLevel", "Where its requests go.", |object, _| {
+    Cell::text("PriorityLevel", "Priority level of its requests.", |object, _| {
         text(object, "/spec/priorityLevelConfiguration/name")
     }),
-    Cell::text("MatchingPrecedence", "Lower ones are tried first.", |object, _| {
+    Cell::text("MatchingPrecedence", "Precedence; lower numbers are matched first.", |object, _| {
         number(object, "/spec/matchingPrecedence").into()
     }),
-    Cell::text("DistinguisherMethod", "How its requests are told apart.", |object, _| {
+    Cell::text("DistinguisherMethod", "How its requests are divided into flows.", |object, _| {
         or(object, "/spec/distinguisherMethod/type", "<none>").into()
     }),
     AGE,
-    Cell::text("MissingPL", "Whether its level does not exist.", |object, _| {
+    Cell::text("MissingPL", "Whether its priority level is missing.", |object, _| {
         condition(object, "Dangling").map_or("?", |condition| at(condition, "/status")).into()
     }),
 ];
 
 const PRIORITY_LEVELS: &[Cell] = &[
     NAME,
-    Cell::text("Type", "Whether it has a limit.", |object, _| text(object, "/spec/type")),
-    Cell::text("NominalConcurrencyShares", "Its share of all seats.", |object, _| {
+    Cell::text("Type", "Whether it is limited.", |object, _| text(object, "/spec/type")),
+    Cell::text("NominalConcurrencyShares", "Nominal share of all seats.", |object, _| {
         limit(object, "/spec/limited/nominalConcurrencyShares")
     }),
-    Cell::text("Queues", "How many queues it has.", |object, _| {
-        limit(object, "/spec/limited/limitResponse/queuing/queues")
-    }),
-    Cell::text("HandSize", "How many queues a flow may use.", |object, _| {
+    Cell::text("Queues", "Number of queues.", |object, _| limit(object, "/spec/limited/limitResponse/queuing/queues")),
+    Cell::text("HandSize", "Number of queues that a flow may use.", |object, _| {
         limit(object, "/spec/limited/limitResponse/queuing/handSize")
     }),
-    Cell::text("QueueLengthLimit", "How long a queue may get.", |object, _| {
+    Cell::text("QueueLengthLimit", "Maximum length of a queue.", |object, _| {
         limit(object, "/spec/limited/limitResponse/queuing/queueLengthLimit")
     }),
     AGE,
@@ -101,14 +99,14 @@ const PRIORITY_LEVELS: &[Cell] = &[
 
 const API_SERVICES: &[Cell] = &[
     NAME,
-    Cell::text("Service", "Who serves the group and version.", |object, _| {
+    Cell::text("Service", "Service behind the group and version.", |object, _| {
         let service = &object["spec"]["service"];
         match service.is_null() {
             true => "Local".into(),
             false => format!("{}/{}", at(service, "/namespace"), at(service, "/name")).into(),
         }
     }),
-    Cell::text("Available", "Whether it answers.", |object, _| available(object).into()),
+    Cell::text("Available", "Whether it is available.", |object, _| available(object).into()),
     AGE,
 ];
 

@@ -32,11 +32,11 @@ pub(super) fn of(plural: &str) -> Option<&'static [Cell]> {
 }
 
 const NAMESPACES: &[Cell] =
-    &[NAME, Cell::text("Status", "Whether it is in use or going.", |object, _| text(object, "/status/phase")), AGE];
+    &[NAME, Cell::text("Status", "Active or Terminating.", |object, _| text(object, "/status/phase")), AGE];
 
 const CONFIG_MAPS: &[Cell] = &[
     NAME,
-    Cell::text("Data", "How many entries it has.", |object, _| {
+    Cell::text("Data", "Number of entries.", |object, _| {
         (map(object, "/data").count() + map(object, "/binaryData").count()).into()
     }),
     AGE,
@@ -44,8 +44,8 @@ const CONFIG_MAPS: &[Cell] = &[
 
 const SECRETS: &[Cell] = &[
     NAME,
-    Cell::text("Type", "What the entries are for.", |object, _| text(object, "/type")),
-    Cell::text("Data", "How many entries it has.", |object, _| map(object, "/data").count().into()),
+    Cell::text("Type", "Type of the secret.", |object, _| text(object, "/type")),
+    Cell::text("Data", "Number of entries.", |object, _| map(object, "/data").count().into()),
     AGE,
 ];
 
@@ -57,14 +57,14 @@ const POD_TEMPLATES: &[Cell] = &[
     Cell::text("Images", "Images of the containers.", |object, _| {
         joined(object, "/template/spec/containers", "/image")
     }),
-    Cell::text("Pod Labels", "Labels that pods get.", |object, _| labels(object, "/template/metadata/labels")),
+    Cell::text("Pod Labels", "Labels of the created pods.", |object, _| labels(object, "/template/metadata/labels")),
 ];
 
 const REPLICATION_CONTROLLERS: &[Cell] = &[
     NAME,
-    Cell::integer("Desired", "How many pods are wanted.", |object, _| number(object, "/spec/replicas").into()),
-    Cell::integer("Current", "How many pods there are.", |object, _| number(object, "/status/replicas").into()),
-    Cell::integer("Ready", "How many pods are ready.", |object, _| number(object, "/status/readyReplicas").into()),
+    Cell::integer("Desired", "Desired number of pods.", |object, _| number(object, "/spec/replicas").into()),
+    Cell::integer("Current", "Current number of pods.", |object, _| number(object, "/status/replicas").into()),
+    Cell::integer("Ready", "Number of ready pods.", |object, _| number(object, "/status/readyReplicas").into()),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -73,8 +73,8 @@ const REPLICATION_CONTROLLERS: &[Cell] = &[
 
 const QUOTAS: &[Cell] = &[
     NAME,
-    Cell::text("Request", "What is used, of what may be requested.", |object, _| quota(object, false).into()),
-    Cell::text("Limit", "What is used, of what limits may sum up to.", |object, _| quota(object, true).into()),
+    Cell::text("Request", "Requests: used and hard limit.", |object, _| quota(object, false).into()),
+    Cell::text("Limit", "Limits: used and hard limit.", |object, _| quota(object, true).into()),
     AGE,
 ];
 

@@ -11,16 +11,16 @@ pub(super) fn of(plural: &str) -> Option<&'static [Cell]> {
 }
 
 pub(super) const EVENTS: &[Cell] = &[
-    Cell::text("Last Seen", "How long ago it last happened.", |event, now| last_seen(event, now).into()),
+    Cell::text("Last Seen", "Time since it last happened.", |event, now| last_seen(event, now).into()),
     Cell::text("Type", "Normal or Warning.", |event, _| text(event, "/type")),
-    Cell::text("Reason", "What happened, in one word.", |event, _| text(event, "/reason")),
-    Cell::text("Object", "What it happened to.", |event, _| target(event).into()),
-    Cell::text("Subobject", "Which part of that.", |event, _| regarding(event, "fieldPath").into()).wide(),
-    Cell::text("Source", "Who tells.", |event, _| source(event).into()).wide(),
-    Cell::text("Message", "What happened.", |event, _| either(event, "/message", "/note").trim().into()),
-    Cell::text("First Seen", "How long ago it first happened.", |event, now| first_seen(event, now).into()).wide(),
-    Cell::text("Count", "How often it happened.", |event, _| count(event).into()).wide(),
-    Cell::text("Name", "The object's name.", |event, _| text(event, "/metadata/name")).named().wide(),
+    Cell::text("Reason", "Reason of the event.", |event, _| text(event, "/reason")),
+    Cell::text("Object", "Object that the event is about.", |event, _| target(event).into()),
+    Cell::text("Subobject", "Field of the object.", |event, _| regarding(event, "fieldPath").into()).wide(),
+    Cell::text("Source", "Component that reported the event.", |event, _| source(event).into()).wide(),
+    Cell::text("Message", "Description of the event.", |event, _| either(event, "/message", "/note").trim().into()),
+    Cell::text("First Seen", "Time since it first happened.", |event, now| first_seen(event, now).into()).wide(),
+    Cell::text("Count", "Number of times it happened.", |event, _| count(event).into()).wide(),
+    Cell::text("Name", "Name of the object.", |event, _| text(event, "/metadata/name")).named().wide(),
 ];
 
 fn either<'a>(event: &'a Value, core: &str, own: &str) -> &'a str {

@@ -21,12 +21,14 @@ pub(super) fn of(plural: &str) -> Option<&'static [Cell]> {
 
 const INGRESSES: &[Cell] = &[
     NAME,
-    Cell::text("Class", "Who serves it.", |object, _| or(object, "/spec/ingressClassName", "<none>").into()),
-    Cell::text("Hosts", "Names it answers to.", |object, _| hosts(object).into()),
-    Cell::text("Address", "Where it is reached.", |object, _| {
+    Cell::text("Class", "Controller that implements it.", |object, _| {
+        or(object, "/spec/ingressClassName", "<none>").into()
+    }),
+    Cell::text("Hosts", "Host names that it serves.", |object, _| hosts(object).into()),
+    Cell::text("Address", "Address of the load balancer.", |object, _| {
         balancers(object).into_iter().collect::<Vec<_>>().join(",").into()
     }),
-    Cell::text("Ports", "Ports of that address.", |object, _| match items(object, "/spec/tls") {
+    Cell::text("Ports", "Ports that it serves.", |object, _| match items(object, "/spec/tls") {
         [] => "80".into(),
         _ => "80, 443".into(),
     }),
@@ -34,39 +36,42 @@ const INGRESSES: &[Cell] = &[
 ];
 
 const INGRESS_CLASSES: &[Cell] = &[
-    Cell::text("Name", "The object's name.", |object, _| {
+    Cell::text("Name", "Name of the object.", |object, _| {
         name_or_default(object, &["ingressclass.kubernetes.io/is-default-class"])
     })
     .named(),
-    Cell::text("Controller", "Who serves it.", |object, _| text(object, "/spec/controller")),
-    Cell::text("Parameters", "Where more is said.", |object, _| parameters(object).into()),
+    Cell::text("Controller", "Controller that implements it.", |object, _| text(object, "/spec/controller")),
+    Cell::text("Parameters", "Parameters of the class.", |object, _| parameters(object).into()),
     AGE,
 ];
 
 const POLICIES: &[Cell] = &[
     NAME,
-    Cell::text("Pod-Selector", "Labels of the pods it is for.", |object, _| selector(object, "/spec/podSelector")),
+    Cell::text("Pod-Selector", "Labels of the pods that it applies to.", |object, _| {
+        selector(object, "/spec/podSelector")
+    }),
     AGE,
 ];
 
 const RANGES: &[Cell] = &[
     NAME,
-    Cell::text("CIDRs", "Addresses that services get.", |object, _| {
+    Cell::text("CIDRs", "Address ranges for services.", |object, _| {
         texts(items(object, "/spec/cidrs"), "").join(",").into()
     }),
     AGE,
 ];
 
-const ADDRESSES: &[Cell] = &[NAME, Cell::text("ParentRef", "Who has the address.", |object, _| parent(object).into())];
+const ADDRESSES: &[Cell] =
+    &[NAME, Cell::text("ParentRef", "Object that has the address.", |object, _| parent(object).into())];
 
 const SLICES: &[Cell] = &[
     NAME,
-    Cell::text("AddressType", "What the addresses are.", |object, _| text(object, "/addressType")),
-    Cell::text("Ports", "Ports that answer.", |object, _| {
+    Cell::text("AddressType", "Type of the addresses.", |object, _| text(object, "/addressType")),
+    Cell::text("Ports", "Ports of the endpoints.", |object, _| {
         let port = |port: &Value| or(port, "/port", at(port, "/name"));
         some(&items(object, "/ports").iter().map(port).collect::<Vec<_>>()).into()
     }),
-    Cell::text("Endpoints", "Addresses that answer.", |object, _| {
+    Cell::text("Endpoints", "Addresses of the endpoints.", |object, _| {
         let endpoints = items(object, "/endpoints").iter();
         let addresses = endpoints.flat_map(|endpoint| texts(items(endpoint, "/addresses"), ""));
         some(&addresses.map(str::to_owned).collect::<Vec<_>>()).into()

@@ -9,15 +9,15 @@ use super::{AGE, Cell, NAME};
 
 pub(super) const NODES: &[Cell] = &[
     NAME,
-    Cell::text("Status", "Whether the node is ready, and whether it takes pods.", |node, _| status(node).into()),
-    Cell::text("Roles", "What the node's labels say it is for.", |node, _| roles(node).into()),
+    Cell::text("Status", "Whether the node is ready and accepts pods.", |node, _| status(node).into()),
+    Cell::text("Roles", "Roles of the node.", |node, _| roles(node).into()),
     AGE,
-    Cell::text("Version", "The kubelet's version.", |node, _| text(node, "/status/nodeInfo/kubeletVersion")),
-    Cell::text("Internal-IP", "The node's address inside.", |node, _| address(node, "InternalIP").into()).wide(),
-    Cell::text("External-IP", "The node's address outside.", |node, _| address(node, "ExternalIP").into()).wide(),
-    Cell::text("OS-Image", "The node's operating system.", |node, _| info(node, "osImage").into()).wide(),
-    Cell::text("Kernel-Version", "The node's kernel and its architecture.", |node, _| kernel(node).into()).wide(),
-    Cell::text("Container-Runtime", "What runs containers there.", |node, _| {
+    Cell::text("Version", "Version of the kubelet.", |node, _| text(node, "/status/nodeInfo/kubeletVersion")),
+    Cell::text("Internal-IP", "Internal address of the node.", |node, _| address(node, "InternalIP").into()).wide(),
+    Cell::text("External-IP", "External address of the node.", |node, _| address(node, "ExternalIP").into()).wide(),
+    Cell::text("OS-Image", "Operating system of the node.", |node, _| info(node, "osImage").into()).wide(),
+    Cell::text("Kernel-Version", "Kernel and architecture of the node.", |node, _| kernel(node).into()).wide(),
+    Cell::text("Container-Runtime", "Container runtime of the node.", |node, _| {
         info(node, "containerRuntimeVersion").into()
     })
     .wide(),

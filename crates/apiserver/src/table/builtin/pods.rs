@@ -9,17 +9,20 @@ use crate::table::duration;
 
 pub(super) const PODS: &[Cell] = &[
     NAME,
-    Cell::text("Ready", "How many containers are ready, of how many.", |pod, _| ready(pod).into()),
-    Cell::text("Status", "What the pod is doing, or what keeps it.", |pod, _| status(pod).into()),
-    Cell::text("Restarts", "How often containers started again, and when last.", |pod, now| restarts(pod, now).into()),
+    Cell::text("Ready", "Number of ready containers, and of all containers.", |pod, _| ready(pod).into()),
+    Cell::text("Status", "Status of the pod, or the reason why it is waiting.", |pod, _| status(pod).into()),
+    Cell::text("Restarts", "Number of restarts, and time since the last one.", |pod, now| restarts(pod, now).into()),
     AGE,
-    Cell::text("IP", "The pod's first address.", |pod, _| or(pod, "/status/podIPs/0/ip", "<none>").into()).wide(),
-    Cell::text("Node", "Where the pod runs.", |pod, _| or(pod, "/spec/nodeName", "<none>").into()).wide(),
-    Cell::text("Nominated Node", "Where room is being made for the pod.", |pod, _| {
+    Cell::text("IP", "First address of the pod.", |pod, _| or(pod, "/status/podIPs/0/ip", "<none>").into()).wide(),
+    Cell::text("Node", "Node that the pod runs on.", |pod, _| or(pod, "/spec/nodeName", "<none>").into()).wide(),
+    Cell::text("Nominated Node", "Node where other pods are preempted for this one.", |pod, _| {
         or(pod, "/status/nominatedNodeName", "<none>").into()
     })
     .wide(),
-    Cell::text("Readiness Gates", "How many of the pod's own conditions hold.", |pod, _| gates(pod).into()).wide(),
+    Cell::text("Readiness Gates", "Number of readiness gates that are true, and of all gates.", |pod, _| {
+        gates(pod).into()
+    })
+    .wide(),
 ];
 
 /// What was found so far.

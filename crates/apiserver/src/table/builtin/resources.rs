@@ -15,13 +15,13 @@ pub(super) fn of(plural: &str) -> Option<&'static [Cell]> {
 }
 
 const CLAIMS: &[Cell] =
-    &[NAME, Cell::text("State", "Whether it has devices, and a user.", |object, _| state(object).into()), AGE];
+    &[NAME, Cell::text("State", "Whether it is allocated and reserved.", |object, _| state(object).into()), AGE];
 
 const SLICES: &[Cell] = &[
     NAME,
-    Cell::text("Node", "Where the devices are.", |object, _| text(object, "/spec/nodeName")),
-    Cell::text("Driver", "Whose devices they are.", |object, _| text(object, "/spec/driver")),
-    Cell::text("Pool", "Which pool they are of.", |object, _| text(object, "/spec/pool/name")),
+    Cell::text("Node", "Node of the devices.", |object, _| text(object, "/spec/nodeName")),
+    Cell::text("Driver", "Driver of the devices.", |object, _| text(object, "/spec/driver")),
+    Cell::text("Pool", "Pool of the devices.", |object, _| text(object, "/spec/pool/name")),
     AGE,
 ];
 

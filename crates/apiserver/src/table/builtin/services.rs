@@ -9,16 +9,20 @@ use super::{AGE, Cell, NAME};
 
 pub(super) const SERVICES: &[Cell] = &[
     NAME,
-    Cell::text("Type", "How the service is reached.", |service, _| text(service, "/spec/type")),
-    Cell::text("Cluster-IP", "Its address inside.", |service, _| or(service, "/spec/clusterIPs/0", "<none>").into()),
-    Cell::text("External-IP", "Its addresses outside.", |service, _| outside(service).into()),
-    Cell::text("Port(s)", "Its ports, with those on the nodes.", |service, _| ports(service).into()),
+    Cell::text("Type", "Type of the service.", |service, _| text(service, "/spec/type")),
+    Cell::text("Cluster-IP", "Internal address.", |service, _| or(service, "/spec/clusterIPs/0", "<none>").into()),
+    Cell::text("External-IP", "External addresses.", |service, _| outside(service).into()),
+    Cell::text("Port(s)", "Ports, with their node ports.", |service, _| ports(service).into()),
     AGE,
-    Cell::text("Selector", "Labels of the pods behind it.", |service, _| labels(service, "/spec/selector")).wide(),
+    Cell::text("Selector", "Labels of the pods that it selects.", |service, _| labels(service, "/spec/selector"))
+        .wide(),
 ];
 
-pub(super) const ENDPOINTS: &[Cell] =
-    &[NAME, Cell::text("Endpoints", "Addresses and ports that answer.", |object, _| endpoints(object).into()), AGE];
+pub(super) const ENDPOINTS: &[Cell] = &[
+    NAME,
+    Cell::text("Endpoints", "Addresses and ports of the endpoints.", |object, _| endpoints(object).into()),
+    AGE,
+];
 
 fn outside(service: &Value) -> String {
     let own = texts(items(service, "/spec/externalIPs"), "");

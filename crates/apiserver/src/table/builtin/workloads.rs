@@ -32,17 +32,17 @@ pub(super) const IMAGES: Cell = Cell::text("Images", "Images of the containers."
 .wide();
 const SELECTOR: Cell =
     Cell::text("Selector", "Labels of its pods.", |object, _| selector(object, "/spec/selector")).wide();
-const READY: Cell = Cell::text("Ready", "How many pods are ready, of how many.", |object, _| {
+const READY: Cell = Cell::text("Ready", "Number of ready pods, and of all pods.", |object, _| {
     format!("{}/{}", number(object, "/status/readyReplicas"), number(object, "/spec/replicas")).into()
 });
 
 const DEPLOYMENTS: &[Cell] = &[
     NAME,
     READY,
-    Cell::text("Up-to-date", "How many pods have the newest template.", |object, _| {
+    Cell::text("Up-to-date", "Number of pods with the newest template.", |object, _| {
         number(object, "/status/updatedReplicas").into()
     }),
-    Cell::text("Available", "How many pods have been ready for long enough.", |object, _| {
+    Cell::text("Available", "Number of available pods.", |object, _| {
         number(object, "/status/availableReplicas").into()
     }),
     AGE,
@@ -53,9 +53,9 @@ const DEPLOYMENTS: &[Cell] = &[
 
 const REPLICA_SETS: &[Cell] = &[
     NAME,
-    Cell::integer("Desired", "How many pods are wanted.", |object, _| number(object, "/spec/replicas").into()),
-    Cell::integer("Current", "How many pods there are.", |object, _| number(object, "/status/replicas").into()),
-    Cell::integer("Ready", "How many pods are ready.", |object, _| number(object, "/status/readyReplicas").into()),
+    Cell::integer("Desired", "Desired number of pods.", |object, _| number(object, "/spec/replicas").into()),
+    Cell::integer("Current", "Current number of pods.", |object, _| number(object, "/status/replicas").into()),
+    Cell::integer("Ready", "Number of ready pods.", |object, _| number(object, "/status/readyReplicas").into()),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -66,19 +66,19 @@ const STATEFUL_SETS: &[Cell] = &[NAME, READY, AGE, CONTAINERS, IMAGES];
 
 const DAEMON_SETS: &[Cell] = &[
     NAME,
-    Cell::integer("Desired", "How many nodes should run a pod.", |object, _| {
+    Cell::integer("Desired", "Number of nodes that should run a pod.", |object, _| {
         number(object, "/status/desiredNumberScheduled").into()
     }),
-    Cell::integer("Current", "How many nodes have a pod.", |object, _| {
+    Cell::integer("Current", "Number of nodes that run a pod.", |object, _| {
         number(object, "/status/currentNumberScheduled").into()
     }),
-    Cell::integer("Ready", "How many nodes have a ready pod.", |object, _| {
+    Cell::integer("Ready", "Number of nodes with a ready pod.", |object, _| {
         number(object, "/status/numberReady").into()
     }),
-    Cell::integer("Up-to-date", "How many pods have the newest template.", |object, _| {
+    Cell::integer("Up-to-date", "Number of pods with the newest template.", |object, _| {
         number(object, "/status/updatedNumberScheduled").into()
     }),
-    Cell::integer("Available", "How many pods have been ready for long enough.", |object, _| {
+    Cell::integer("Available", "Number of available pods.", |object, _| {
         number(object, "/status/numberAvailable").into()
     }),
     Cell::text("Node Selector", "Labels of its nodes.", |object, _| labels(object, "/spec/template/spec/nodeSelector")),
@@ -90,18 +90,20 @@ const DAEMON_SETS: &[Cell] = &[
 
 const REVISIONS: &[Cell] = &[
     NAME,
-    Cell::text("Controller", "Whose revision it is.", |object, _| controller(object).into()),
-    Cell::text("Revision", "Which one it is.", |object, _| number(object, "/revision").into()),
+    Cell::text("Controller", "Object that the revision belongs to.", |object, _| controller(object).into()),
+    Cell::text("Revision", "Number of the revision.", |object, _| number(object, "/revision").into()),
     AGE,
 ];
 
 const BUDGETS: &[Cell] = &[
     NAME,
-    Cell::text("Min Available", "How many pods must stay.", |object, _| or(object, "/spec/minAvailable", "N/A").into()),
-    Cell::text("Max Unavailable", "How many pods may be missing.", |object, _| {
+    Cell::text("Min Available", "Minimum number of available pods.", |object, _| {
+        or(object, "/spec/minAvailable", "N/A").into()
+    }),
+    Cell::text("Max Unavailable", "Maximum number of unavailable pods.", |object, _| {
         or(object, "/spec/maxUnavailable", "N/A").into()
     }),
-    Cell::integer("Allowed Disruptions", "How many pods may be taken now.", |object, _| {
+    Cell::integer("Allowed Disruptions", "Number of pods that may be evicted now.", |object, _| {
         number(object, "/status/disruptionsAllowed").into()
     }),
     AGE,
@@ -109,9 +111,9 @@ const BUDGETS: &[Cell] = &[
 
 const JOBS: &[Cell] = &[
     NAME,
-    Cell::text("Status", "How far the job is.", |job, _| job_status(job).into()),
-    Cell::text("Completions", "How many pods are done, of how many.", |job, _| completions(job).into()),
-    Cell::text("Duration", "How long the job took, or has taken so far.", |job, now| took(job, now).into()),
+    Cell::text("Status", "Status of the job.", |job, _| job_status(job).into()),
+    Cell::text("Completions", "Number of completed pods, and of all pods.", |job, _| completions(job).into()),
+    Cell::text("Duration", "Time that the job took, or has taken so far.", |job, now| took(job, now).into()),
     AGE,
     CONTAINERS,
     IMAGES,
@@ -120,11 +122,13 @@ const JOBS: &[Cell] = &[
 
 const CRON_JOBS: &[Cell] = &[
     NAME,
-    Cell::text("Schedule", "When jobs are made.", |object, _| text(object, "/spec/schedule")),
-    Cell::text("Timezone", "Where the schedule counts.", |object, _| or(object, "/spec/timeZone", "<none>").into()),
-    Cell::boolean("Suspend", "Whether no more jobs are made.", |object, _| suspend(object).into()),
-    Cell::integer("Active", "How many of its jobs run.", |object, _| size(object, "/status/active")),
-    Cell::text("Last Schedule", "How long ago a job was made.", |object, now| last_schedule(object, now).into()),
+    Cell::text("Schedule", "Schedule of the jobs.", |object, _| text(object, "/spec/schedule")),
+    Cell::text("Timezone", "Time zone of the schedule.", |object, _| or(object, "/spec/timeZone", "<none>").into()),
+    Cell::boolean("Suspend", "Whether it is suspended.", |object, _| suspend(object).into()),
+    Cell::integer("Active", "Number of running jobs.", |object, _| size(object, "/status/active")),
+    Cell::text("Last Schedule", "Time since the last job was created.", |object, now| {
+        last_schedule(object, now).into()
+    }),
     AGE,
     Cell::text("Containers", "Names of the containers.", |object, _| {
         joined(object, "/spec/jobTemplate/spec/template/spec/containers", "/name")

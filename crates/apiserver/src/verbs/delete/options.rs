@@ -99,6 +99,18 @@ impl Options {
         }
     }
 
+    /// Whether the client says as which version the object must be there.
+    pub(in crate::verbs) fn names_version(&self) -> bool {
+        self.preconditions.as_ref().is_some_and(|one| one.resource_version.is_some())
+    }
+
+    /// The same, of an object only as it was seen.
+    pub(in crate::verbs) fn as_seen(&self, version: &str) -> Self {
+        let mut options = self.clone();
+        options.preconditions.get_or_insert_default().resource_version = Some(version.to_owned());
+        options
+    }
+
     pub(super) fn policy_is_unset(&self) -> bool {
         self.propagation_policy.is_none() && self.orphan_dependents.is_none()
     }

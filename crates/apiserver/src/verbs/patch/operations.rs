@@ -64,7 +64,7 @@ impl Work {
                 let Measure { bytes, depth } = object.pointer(copy.from.as_str()).map(measure).unwrap_or_default();
                 self.copied += bytes;
                 if self.copied > MOST_COPIED {
-                    return Err(too_much(&format!("what the patch copies exceeds the limit of {MOST_COPIED} bytes")));
+                    return Err(too_much(&format!("the patch copies more than {MOST_COPIED} bytes")));
                 }
                 check_depth(&copy.path, depth)
             }
@@ -77,7 +77,7 @@ impl Work {
                 let Measure { bytes, depth } = object.pointer(moved.from.as_str()).map(measure).unwrap_or_default();
                 self.measured += bytes;
                 if self.measured > MOST_MEASURED {
-                    return Err(too_much(&format!("what the patch moves exceeds the limit of {MOST_MEASURED} bytes")));
+                    return Err(too_much(&format!("the patch moves more than {MOST_MEASURED} bytes")));
                 }
                 check_depth(&moved.path, depth)
             }
@@ -96,7 +96,7 @@ impl Work {
         if self.shifted <= MOST_SHIFTED {
             return Ok(());
         }
-        Err(too_much(&format!("the patch moves more than {MOST_SHIFTED} items of lists; replace the lists instead")))
+        Err(too_much(&format!("the patch moves more than {MOST_SHIFTED} list items; replace the lists instead")))
     }
 }
 

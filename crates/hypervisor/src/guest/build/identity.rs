@@ -1,4 +1,4 @@
-//! Who the guest is: name, UUID, and what its SMBIOS says.
+//! The guest's identity: name, UUID, and its SMBIOS texts.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,7 @@ pub(super) fn identity(refusals: &mut Refusals, vmi: &VirtualMachineInstance) ->
     let name = refusals.text("metadata.name", vmi.metadata.name.as_deref().unwrap_or("guest"));
     let namespace = refusals.text("metadata.namespace", vmi.metadata.namespace.as_deref().unwrap_or("default"));
     let firmware = vmi.spec.domain.firmware.as_ref();
-    let uuid = firmware.and_then(|firmware| firmware.uuid.clone());
-    if let Some(uuid) = uuid.as_deref().filter(|uuid| !is_uuid(uuid)) {
-        refusals.refuse("spec.domain.firmware.uuid", format!("{uuid:?} is not a valid UUID"));
-    }
+    let uuid = firmware.and_then(|firmware| firmware.uuid.clone()).filter(|uuid| !uuid.is_empty());
     let mut system: BTreeMap<String, String> = SYSTEM.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let serial = firmware.and_then(|firmware| firmware.serial.as_deref());
     if let Some(serial) = serial.and_then(|serial| refusals.text("spec.domain.firmware.serial", serial)) {
@@ -39,10 +36,4 @@ fn chassis_of(refusals: &mut Refusals, chassis: &Chassis) -> BTreeMap<String, St
         texts.extend(text.map(|text| (key.to_owned(), text)));
     }
     texts
-}
-
-fn is_uuid(text: &str) -> bool {
-    let groups: Vec<&str> = text.split('-').collect();
-    groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
-        && groups.concat().chars().all(|digit| digit.is_ascii_hexdigit())
 }

@@ -31,17 +31,16 @@ fn whole_pages(bytes: i128) -> i128 {
 
 pub(super) fn memory(refusals: &mut Refusals, domain: &DomainSpec) -> Option<Memory> {
     let default = domain::Memory::default();
-    let domain::Memory { guest: _, hugepages, max_guest, reserved_overhead: _ } =
+    let domain::Memory { guest: _, hugepages: _, max_guest, reserved_overhead: _ } =
         domain.memory.as_ref().unwrap_or(&default);
-    refusals.unsupported("spec.domain.memory.hugepages", hugepages.is_some());
     let Some((path, bytes)) = guest_bytes(domain) else {
-        refusals.refuse("spec.domain.memory.guest", "is required: how much memory the guest has, such as 512Mi");
+        refusals.refuse("spec.domain.memory.guest", "is required; set the guest's memory, such as 512Mi");
         return None;
     };
     let most = max_guest.as_ref().map_or(bytes, |most| whole_pages(most.amount().units()).max(bytes));
     for (path, bytes) in [(path, bytes), ("spec.domain.memory.maxGuest", most)] {
         if !(LEAST..=MOST).contains(&bytes) {
-            refusals.refuse(path, format!("{bytes} bytes of memory are out of range; give a size such as 512Mi"));
+            refusals.refuse(path, format!("a memory size of {bytes} bytes is out of range; use a size such as 512Mi"));
             return None;
         }
     }

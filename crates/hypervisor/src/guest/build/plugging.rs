@@ -1,4 +1,4 @@
-//! Devices find their ids and places here.
+//! Assigns ids and places to devices.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl<'a> Plugging<'a> {
     /// Plugs a device in where it was, or else where there is room. `path` is told if there is none.
     pub(super) fn plug(&mut self, refusals: &mut Refusals, path: &str, bus: Bus, of: Option<&str>, kind: Kind) {
         if self.place(bus, of, kind).is_none() {
-            refusals.refuse(path, "there is no free place for it; remove another device");
+            refusals.refuse(path, "the bus has no free slot for it; remove another device");
         }
     }
 

@@ -27,9 +27,9 @@ pub(super) fn plug(refusals: &mut Refusals, plugging: &mut Plugging<'_>, domain:
         let (bus, kind) = match &panic.model {
             None | Some(PanicDeviceModel::Pvpanic) => (Bus::Pci, Panic::Pci),
             Some(PanicDeviceModel::Isa) => (Bus::Isa, Panic::Isa),
+            Some(PanicDeviceModel::Other(other)) if other.is_empty() => (Bus::Pci, Panic::Pci),
             Some(model) => {
-                let problem = format!("{:?} is not supported; use isa or pvpanic", model.as_str());
-                refusals.refuse(format!("{path}.model"), problem);
+                refusals.meaningless(format!("{path}.model"), model.as_str());
                 continue;
             }
         };
@@ -47,18 +47,18 @@ fn inputs(refusals: &mut Refusals, plugging: &mut Plugging<'_>, devices: &Device
         let kind = match type_ {
             InputType::Tablet => Input::Tablet,
             InputType::Keyboard => Input::Keyboard,
+            InputType::Other(other) if other.is_empty() => Input::Tablet,
             InputType::Other(other) => {
-                let problem = format!("{other:?} is not one of {}", InputType::KNOWN.join(", "));
-                refusals.refuse(format!("{path}.type"), problem);
+                refusals.meaningless(format!("{path}.type"), other);
                 continue;
             }
         };
         let bus = match bus {
             None | Some(InputBus::Usb) => Bus::Usb,
             Some(InputBus::Virtio) => Bus::Pci,
+            Some(InputBus::Other(other)) if other.is_empty() => Bus::Usb,
             Some(InputBus::Other(other)) => {
-                let problem = format!("{other:?} is not one of {}", InputBus::KNOWN.join(", "));
-                refusals.refuse(format!("{path}.bus"), problem);
+                refusals.meaningless(format!("{path}.bus"), other);
                 continue;
             }
         };
@@ -67,22 +67,14 @@ fn inputs(refusals: &mut Refusals, plugging: &mut Plugging<'_>, devices: &Device
 }
 
 fn plug_watchdog(refusals: &mut Refusals, plugging: &mut Plugging<'_>, watchdog: &Watchdog) {
-    let Watchdog { name, diag288, i6300esb } = watchdog;
-    refusals.unsupported("spec.domain.devices.watchdog.diag288", diag288.is_some());
+    let Watchdog { name, diag288: _, i6300esb } = watchdog;
     let path = format!("{DEVICES}.watchdog.i6300esb");
-    let Some(device) = i6300esb else {
-        refusals.refuse(path, "is required: the only watchdog of this architecture");
-        return;
-    };
-    let action = match &device.action {
+    let action = match i6300esb.as_ref().and_then(|device| device.action.as_ref()) {
         None | Some(devices::WatchdogAction::Reset) => WatchdogAction::Reset,
         Some(devices::WatchdogAction::Poweroff) => WatchdogAction::Poweroff,
         Some(devices::WatchdogAction::Shutdown) => WatchdogAction::Shutdown,
-        Some(devices::WatchdogAction::Other(other)) => {
-            let problem = format!("{other:?} is not one of {}", devices::WatchdogAction::KNOWN.join(", "));
-            refusals.refuse(format!("{path}.action"), problem);
-            return;
-        }
+        Some(devices::WatchdogAction::Other(other)) if other.is_empty() => WatchdogAction::Reset,
+        Some(devices::WatchdogAction::Other(other)) => return refusals.meaningless(format!("{path}.action"), other),
     };
     plugging.plug(refusals, &path, Bus::Pci, Some(name), Kind::Watchdog(action));
 }

@@ -134,7 +134,7 @@ proptest! {
         let mut world = World::new(deployment(replicas, "a", recreate));
         for event in events {
             happen(&mut world, &event);
-            let running = world.pods.iter().filter(|pod| !crate::replicaset::pods::is_finished(pod));
+            let running = world.pods.iter().filter(|pod| !crate::pods::is_finished(pod));
             let images: BTreeSet<_> =
                 running.map(|pod| pod.spec.as_ref().unwrap().containers[0].image.clone()).collect();
             prop_assert!(images.len() <= 1, "{images:?}");

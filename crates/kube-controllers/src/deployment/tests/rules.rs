@@ -233,3 +233,17 @@ fn a_deployment_that_is_being_deleted_only_counts() {
     assert_eq!(plan.status.as_ref().unwrap().replicas, Some(10));
     assert_eq!(plan, Plan { status: plan.status.clone(), ..Plan::default() });
 }
+
+#[test]
+fn a_resize_waits_for_pods_that_an_old_set_was_told_to_give_up() {
+    let strategy = json!({ "spec": { "strategy": { "rollingUpdate": { "maxSurge": 0 } } } });
+    let deployment = deployment(4, "b", strategy);
+    let given_up = |pods: i32| set("a", 1, 0, 0, json!({ "status": { "replicas": pods } }));
+    let new = |size: i32, desired: i32| set("b", 2, size, 0, sized_for(desired, desired));
+    assert_eq!(sizes(&plan(&deployment, &[given_up(1), new(2, 3)])), [("web-b", 2, 3)]);
+    assert_eq!(sizes(&plan(&deployment, &[given_up(1), new(3, 4)])), []);
+    assert_eq!(sizes(&plan(&deployment, &[given_up(0), new(3, 4)])), [("web-b", 3, 4)]);
+    // Nobody knows yet how many pods it is making.
+    let unseen = set("a", 1, 0, 0, json!({ "metadata": { "generation": 2 } }));
+    assert_eq!(sizes(&plan(&deployment, &[unseen, new(2, 3)])), []);
+}

@@ -28,12 +28,12 @@ impl World {
     }
 
     pub(super) fn active(&self) -> usize {
-        self.pods.iter().filter(|pod| replicaset::pods::is_active(pod)).count()
+        self.pods.iter().filter(|pod| crate::pods::is_active(pod)).count()
     }
 
     pub(super) fn ready(&self) -> usize {
-        let active = self.pods.iter().filter(|pod| replicaset::pods::is_active(pod));
-        active.filter(|pod| replicaset::pods::is_ready(pod)).count()
+        let active = self.pods.iter().filter(|pod| crate::pods::is_active(pod));
+        active.filter(|pod| crate::pods::is_ready(pod)).count()
     }
 
     /// One turn of the deployment controller. Says whether there was anything to write.
@@ -111,8 +111,8 @@ impl World {
     pub(super) fn set_ready(&mut self, index: usize, ready: bool) {
         let since = json!(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now));
         if let Some(pod) = self.pods.get_mut(index)
-            && replicaset::pods::is_ready(pod) != ready
-            && !replicaset::pods::is_finished(pod)
+            && crate::pods::is_ready(pod) != ready
+            && !crate::pods::is_finished(pod)
         {
             let status = if ready { "True" } else { "False" };
             let condition = json!({ "type": "Ready", "status": status, "lastTransitionTime": since });
@@ -141,7 +141,7 @@ impl World {
     /// Everybody takes turns and all pods do well, until nobody has anything to write.
     pub(super) fn settle(&mut self) -> Result<(), &'static str> {
         for _ in 0..500 {
-            self.pods.retain(replicaset::pods::is_active);
+            self.pods.retain(crate::pods::is_active);
             for index in 0..self.pods.len() {
                 self.set_ready(index, true);
             }
@@ -150,7 +150,7 @@ impl World {
             for index in 0..self.sets.len() {
                 writes |= self.replicate(index);
             }
-            if !writes && self.ready() == self.pods.len() && self.pods.iter().all(replicaset::pods::is_active) {
+            if !writes && self.ready() == self.pods.len() && self.pods.iter().all(crate::pods::is_active) {
                 return Ok(());
             }
         }

@@ -16,9 +16,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
-use crate::serving::certificates::{CertificateSource, Certificates};
 use crate::serving::guard::{AlwaysAllowed, Guard};
 use crate::serving::pages::Pages;
+use crate::serving::source::{CertificateSource, Certificates};
 
 struct Server {
     shared: Arc<Shared>,

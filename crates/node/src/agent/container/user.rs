@@ -1,4 +1,4 @@
-//! Who a container's process is.
+//! The user and groups of a container's process.
 
 use super::{MakeError, Making, Source};
 use crate::runtime::spec::User;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::{Action, Fetch, Observed, Place, Plan, decide};
+use super::{Action, Fetch, NodeFacts, Observed, Plan, decide};
 use crate::agent::record::{Kept, Record, Stopping};
 use crate::agent::view::{self, At};
 use crate::runtime::spec::{ContainerState, PodState};
@@ -28,7 +28,7 @@ pub(super) struct World {
     pub(super) starts: usize,
     prepared: bool,
     fetches: BTreeMap<String, Fetch>,
-    place: Place,
+    place: NodeFacts,
 }
 
 /// Something that happens to it.
@@ -60,7 +60,7 @@ impl World {
             starts: 0,
             prepared: false,
             fetches: BTreeMap::new(),
-            place: Place { runtime: "r".to_owned(), ..Place::default() },
+            place: NodeFacts { runtime: "r".to_owned(), ..NodeFacts::default() },
         }
     }
 

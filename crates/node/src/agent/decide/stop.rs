@@ -1,4 +1,4 @@
-//! Which containers are to be ended now: first asked, then, when their time is over, told.
+//! Which containers are to be ended now: first asked, then killed when their grace period is over.
 
 use std::time::Duration;
 

@@ -52,7 +52,7 @@ pub(super) async fn allocate(
     request.set_timeout(PATIENCE);
     let answer = client.allocate(request).await?.into_inner();
     let answer = answer.container_responses.into_iter().next();
-    let answer = answer.ok_or_else(|| Status::internal("it answered for no container"))?;
+    let answer = answer.ok_or_else(|| Status::internal("it returned no answer for the container"))?;
     if !answer.cdi_devices.is_empty() {
         return Err(Status::unimplemented("devices of the Container Device Interface are not supported"));
     }

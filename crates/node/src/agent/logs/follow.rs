@@ -1,4 +1,4 @@
-//! Hears of changes in a folder.
+//! Waits for changes in a directory.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -9,7 +9,7 @@ use tokio::net::unix::pipe::Receiver;
 /// Room for some dozen events; more are read the next time.
 const ROOM: usize = 4096;
 
-/// Changes of the files in a folder.
+/// Changes of the files in a directory.
 pub(super) struct Changes {
     /// Reads like a pipe: whole events, which nobody looks into.
     events: Receiver,

@@ -1,4 +1,4 @@
-//! Logs in folders.
+//! Logs in directories.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;

@@ -1,6 +1,7 @@
 //! What this machine is and has.
 
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 use api::quantity::Amount;
@@ -40,15 +41,17 @@ pub(super) struct Pressure {
 }
 
 impl Machine {
-    /// Looks at the machine; `root` is where pods keep their files.
-    pub(in crate::agent) fn read(root: &Path, reserved_memory: u64) -> Self {
-        let memory = meminfo(&text("/proc/meminfo"), "MemTotal").unwrap_or(0);
+    /// Looks at the machine; `root` is where pods keep their files. Of `nodes` on one machine, each offers its equal share.
+    pub(in crate::agent) fn read(root: &Path, reserved_memory: u64, nodes: NonZeroU32) -> Self {
+        let share = u64::from(nodes.get());
+        let memory = meminfo(&text("/proc/meminfo"), "MemTotal").unwrap_or(0) / share;
+        let reserved_memory = reserved_memory / share;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let cpus = i64::try_from(cpus).unwrap_or(1);
-        let disk = room(root).map_or(0, |(total, _)| total);
+        let millis = i64::try_from(cpus).unwrap_or(1).saturating_mul(1000) / i64::from(nodes.get());
+        let disk = room(root).map_or(0, |(total, _)| total) / share;
         let amounts = |memory: u64, disk: u64| -> Amounts {
             [
-                ("cpu".to_owned(), Amount::milli(cpus.saturating_mul(1000))),
+                ("cpu".to_owned(), Amount::milli(millis)),
                 ("memory".to_owned(), Amount::bytes(memory)),
                 ("ephemeral-storage".to_owned(), Amount::bytes(disk)),
                 ("pods".to_owned(), Amount::from(PODS)),
@@ -119,10 +122,22 @@ mod tests {
 
     #[test]
     fn the_machine_tells_what_it_has() {
-        let machine = Machine::read(Path::new("/not/there/yet"), 1 << 20);
+        let machine = Machine::read(Path::new("/not/there/yet"), 1 << 20, NonZeroU32::MIN);
         assert!(machine.memory > 1 << 20 && !machine.boot_id.is_empty() && !machine.kernel.is_empty());
         assert!(machine.allocatable["memory"] < machine.capacity["memory"]);
         assert!(!machine.capacity["ephemeral-storage"].is_zero());
+    }
+
+    #[test]
+    fn nodes_of_one_machine_never_offer_more_than_it_has() {
+        let read = |nodes| Machine::read(Path::new("/not/there/yet"), 1 << 20, NonZeroU32::new(nodes).unwrap());
+        let (whole, third) = (read(1), read(3));
+        for name in ["cpu", "memory", "ephemeral-storage"] {
+            for (whole, third) in [(&whole.capacity, &third.capacity), (&whole.allocatable, &third.allocatable)] {
+                let three = third[name] + third[name] + third[name];
+                assert!(!third[name].is_zero() && three <= whole[name], "{name}: {three} of {}", whole[name]);
+            }
+        }
     }
 
     #[test]

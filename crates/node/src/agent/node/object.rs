@@ -84,7 +84,7 @@ fn conditions(described: &Described<'_>) -> Vec<Value> {
         })
     };
     let short = |kind: &str, is: bool, yes: &str, no: &str, what: &str| {
-        let message = if is { format!("{what} is short") } else { format!("there is enough {what}") };
+        let message = if is { format!("the node is low on {what}") } else { format!("the node has sufficient {what}") };
         condition(kind, is, if is { yes } else { no }, &message)
     };
     let disk = format!("disk space at {}", described.settings.root.display());
@@ -97,14 +97,8 @@ fn conditions(described: &Described<'_>) -> Vec<Value> {
             "memory",
         ),
         short("DiskPressure", pressure.disk, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", &disk),
-        short(
-            "PIDPressure",
-            pressure.processes,
-            "KubeletHasInsufficientPID",
-            "KubeletHasSufficientPID",
-            "room for processes",
-        ),
-        condition("Ready", true, "KubeletReady", "the node's agent is running"),
+        short("PIDPressure", pressure.processes, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "process IDs"),
+        condition("Ready", true, "KubeletReady", "the node agent is running"),
     ]
 }
 

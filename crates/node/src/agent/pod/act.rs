@@ -1,4 +1,4 @@
-//! What a plan names, done.
+//! Carries out what a plan contains.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Resource as _};
@@ -69,7 +69,7 @@ impl Worker<'_> {
             entry.troubles.remove(&part);
             return Ok(Flow::On);
         };
-        tracing::warn!(reason, error = message, "the pod does not come on");
+        tracing::warn!(reason, error = message, "the pod makes no progress");
         self.event(Kind::Warning, reason, format!("{what}: {message}"));
         let times = entry.troubles.get(&part).map_or(0, |trouble| trouble.times).saturating_add(1);
         let until = Some(self.now() + backoff::retry(times));
@@ -85,22 +85,20 @@ impl Worker<'_> {
 
     fn begin(&self, entry: &mut Entry) -> Result<Flow, PodError> {
         let Some(pod) = self.pod else { return Ok(Flow::Look) };
-        let name = &self.shared.settings.machine.name;
+        let machine::MachineImage { name, is_for, .. } = &self.shared.settings.machine;
         let mut user = None;
         if machine::is_asked_for(pod, name) {
             let refused =
                 |message: String, until| Trouble { reason: "CreateContainerConfigError", message, times: 1, until };
-            if !machine::is_allowed(pod) {
-                let message = format!(
-                    "image {name:?} is this machine's own programs: only launchers of virtual machine instances may use it"
-                );
+            if !is_for(pod) {
+                let message = format!("image {name:?} has this machine's own programs, which this pod may not use");
                 self.event(Kind::Warning, "Failed", message.clone());
                 entry.troubles.insert(Part::Begin, refused(message, None));
                 return Ok(Flow::Look);
             }
             user = self.shared.users.take(&self.which.uid);
             if user.is_none() {
-                let message = "all users that are reserved for virtual machines are taken".to_owned();
+                let message = "all user IDs reserved for virtual machines are in use".to_owned();
                 self.event(Kind::Warning, "Failed", message.clone());
                 let until = Some(self.now() + backoff::retry(u32::MAX));
                 entry.troubles.insert(Part::Begin, refused(message, until));
@@ -157,7 +155,7 @@ impl Worker<'_> {
             Err(error) => return Ok(Err(error)),
         };
         let identity = identity.unwrap_or_default();
-        tracing::info!(addresses = %listed(&addresses), identity, "made the pod's sandbox");
+        tracing::info!(addresses = %listed(&addresses), identity, "created the pod's sandbox");
         if let Some(record) = &mut entry.record {
             record.addresses = Some(addresses);
         }
@@ -237,7 +235,7 @@ impl Worker<'_> {
     async fn signal(&self, entry: &Entry, container: &str, signal: i32) -> Result<(), PodError> {
         let Some(shim) = &entry.shim else { return Ok(()) };
         let sent = shim.signal(container, signal).await;
-        sent.map_err(|source| PodError::Below { what: "a container was not told to end", source })
+        sent.map_err(|source| PodError::Below { what: "cannot ask a container to end", source })
     }
 
     async fn release(&self, entry: &mut Entry) -> Result<Flow, PodError> {
@@ -246,16 +244,18 @@ impl Worker<'_> {
             && let Err(source) = shim.end().await
         {
             entry.shim = Some(shim);
-            return Err(PodError::Below { what: "its sandbox was not ended", source });
+            return Err(PodError::Below { what: "cannot end the pod's sandbox", source });
         }
         entry.follower = None;
         if let Some(network) = &self.shared.settings.network {
             let removed = network.remove(&self.which.uid).await;
-            removed.map_err(|source| PodError::Below { what: "its network was not removed", source })?;
+            removed.map_err(|source| PodError::Below { what: "cannot remove the pod's network", source })?;
         }
         let removed = volumes::remove(&self.shared.settings.root, &self.which.uid);
-        removed
-            .map_err(|error| PodError::Below { what: "its volumes were not removed", source: Failure::of(&error) })?;
+        removed.map_err(|error| PodError::Below {
+            what: "cannot remove the pod's volumes",
+            source: Failure::of(&error),
+        })?;
         entry.volumes = None;
         entry.sources = None;
         entry.fetches.clear();
@@ -269,7 +269,7 @@ impl Worker<'_> {
         self.write_down(entry)?;
         self.shared.devices.free(&self.which.uid);
         self.shared.users.free(&self.which.uid);
-        tracing::info!("stopped the pod: its sandbox, network and volumes are gone");
+        tracing::info!("stopped the pod and removed its sandbox, network and volumes");
         Ok(Flow::On)
     }
 
@@ -285,7 +285,7 @@ impl Worker<'_> {
 
     fn forget(&self, entry: &mut Entry) -> Result<Flow, PodError> {
         let below = |error: volumes::VolumeError| PodError::Below {
-            what: "its folders were not removed",
+            what: "cannot remove the pod's directories",
             source: Failure::of(&error),
         };
         volumes::mounting::remove_folder(&self.shared.logs_of(self.which)).map_err(below)?;

@@ -97,10 +97,15 @@ impl Worker<'_> {
         let task = tokio::spawn(async move {
             let result = match fetch(&shared, &order).await {
                 Ok(held) => Fetching::Held(held),
-                Err((reason, message, is_final)) => {
+                Err(error) => {
                     let times = order.failures.saturating_add(1);
-                    let reason = if times > 1 && reason == "ErrImagePull" { "ImagePullBackOff" } else { reason };
-                    let until = (!is_final).then(|| (shared.now)() + backoff::restart(times));
+                    let (reason, message, until) = match error {
+                        FetchError::Final { reason, message } => (reason, message, None),
+                        FetchError::Retryable { message } => {
+                            let reason = if times > 1 { "ImagePullBackOff" } else { "ErrImagePull" };
+                            (reason, message, Some((shared.now)() + backoff::restart(times)))
+                        }
+                    };
                     Fetching::Failed(Trouble { reason, message, times, until })
                 }
             };
@@ -137,8 +142,15 @@ fn pull_policy(image: &str, asked: Option<&str>) -> PullPolicy {
     }
 }
 
-/// The image, or the reason for the status, its message, and whether trying again is of no use.
-async fn fetch(shared: &Shared, order: &Order) -> Result<Held, (&'static str, String, bool)> {
+/// Why there is no image, as the pod's status reports it.
+enum FetchError {
+    /// A retry ends the same way.
+    Final { reason: &'static str, message: String },
+    /// The pull failed, and may succeed later.
+    Retryable { message: String },
+}
+
+async fn fetch(shared: &Shared, order: &Order) -> Result<Held, FetchError> {
     let Shared { client, recorder, settings, pulls, .. } = shared;
     let (images, mut registries) = (&settings.images, settings.registries.clone());
     let Order { image, policy, namespace, .. } = order;
@@ -149,10 +161,10 @@ async fn fetch(shared: &Shared, order: &Order) -> Result<Held, (&'static str, St
         Err(error) => {
             let message = format!("Failed to apply default image tag {image:?}: {error}");
             event(Kind::Warning, "InspectFailed", message.clone());
-            return Err(("InvalidImageName", message, true));
+            return Err(FetchError::Final { reason: "InvalidImageName", message });
         }
     };
-    // A folder on this machine is asked each time: it costs nothing.
+    // A directory on this machine is asked each time: it costs nothing.
     let is_local = matches!(reference, Reference::Layout { .. });
     if *policy == PullPolicy::Never || *policy == PullPolicy::IfNotPresent && !is_local {
         if let Ok(held) = images.image(&reference, PullPolicy::Never, &registries).await {
@@ -162,13 +174,13 @@ async fn fetch(shared: &Shared, order: &Order) -> Result<Held, (&'static str, St
         if *policy == PullPolicy::Never {
             let message = ImageFailure::NeverPull(image.clone()).to_string();
             event(Kind::Warning, "ErrImageNeverPull", message.clone());
-            return Err(("ErrImageNeverPull", message, true));
+            return Err(FetchError::Final { reason: "ErrImageNeverPull", message });
         }
     }
     add_secrets(client, &mut registries, order).await;
     // What is here already waits for nobody's registry.
     let place = if is_local { Ok(None) } else { pulls.place(namespace).await.map(Some) };
-    let _place = place.map_err(|_| ("ErrImagePull", "the node is stopping".to_owned(), false))?;
+    let _place = place.map_err(|_| FetchError::Retryable { message: "the node is stopping".to_owned() })?;
     event(Kind::Normal, "Pulling", format!("Pulling image {image:?}"));
     let started = Instant::now();
     match images.image(&reference, *policy, &registries).await {
@@ -182,7 +194,7 @@ async fn fetch(shared: &Shared, order: &Order) -> Result<Held, (&'static str, St
             if order.failures > 0 {
                 event(Kind::Normal, "BackOff", format!("Back-off pulling image {image:?}"));
             }
-            Err(("ErrImagePull", error.to_string(), false))
+            Err(FetchError::Retryable { message: error.to_string() })
         }
     }
 }
@@ -194,7 +206,7 @@ async fn add_secrets(client: &Client, registries: &mut Registries, order: &Order
         let secret = match secrets.get_opt(name).await {
             Ok(secret) => secret,
             Err(error) => {
-                tracing::warn!(secret = name, error = chain(&error), "a pull secret was not read");
+                tracing::warn!(secret = name, error = chain(&error), "cannot read a pull secret");
                 continue;
             }
         };
@@ -202,7 +214,7 @@ async fn add_secrets(client: &Client, registries: &mut Registries, order: &Order
         if let Some(config) = config
             && let Err(error) = registries.add_docker_config(&config.0)
         {
-            tracing::warn!(secret = name, %error, "a pull secret is not readable");
+            tracing::warn!(secret = name, %error, "a pull secret is not valid");
         }
     }
 }

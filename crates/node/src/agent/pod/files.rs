@@ -101,7 +101,7 @@ impl Worker<'_> {
             _ => {}
         }
         if let Err(error) = self.renew(entry).await {
-            tracing::warn!(error = Failure::of(&error).0, "volumes were not renewed");
+            tracing::warn!(error = Failure::of(&error).0, "cannot update volumes");
             return Some(LATER);
         }
         until(entry)?.map(left)

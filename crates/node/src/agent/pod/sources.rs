@@ -82,7 +82,7 @@ impl Listener {
                 }
                 Ok(Event::Init | Event::InitApply(_)) => {}
                 Err(error) => {
-                    tracing::debug!(name, error = chain(&error), "a volume's source is not watched for the moment");
+                    tracing::debug!(name, error = chain(&error), "cannot watch the source of a volume; retrying");
                 }
             }
         }

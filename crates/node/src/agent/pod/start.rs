@@ -56,7 +56,7 @@ impl Worker<'_> {
                 Ok(Flow::On)
             }
             Err(NotStarted(reason, message)) => {
-                tracing::warn!(container = name, reason, error = message, "a container was not started");
+                tracing::warn!(container = name, reason, error = message, "cannot start a container");
                 self.event(Kind::Warning, "Failed", format!("Error: {message}"));
                 let times = entry.troubles.get(&part).map_or(0, |trouble| trouble.times).saturating_add(1);
                 let until = Some(self.now() + backoff::retry(times));
@@ -98,7 +98,7 @@ impl Worker<'_> {
         });
         match timeout(TOLD, told).await {
             Ok(Ok(_)) => self.event(Kind::Normal, "Started", format!("Started container {}", made.name)),
-            _ => return Err(NotStarted("CreateContainerError", "the shim does not tell of its start".to_owned())),
+            _ => return Err(NotStarted("CreateContainerError", "the shim did not report the start".to_owned())),
         }
         Ok(())
     }
@@ -124,7 +124,7 @@ impl Worker<'_> {
                 Source::Machine { files: &machine.files, user }
             }
             (Some(held), _) => Source::Image(held),
-            (None, _) => return Err(NotStarted("CreateContainerError", "its image is not there".to_owned())),
+            (None, _) => return Err(NotStarted("CreateContainerError", "its image does not exist".to_owned())),
         };
         let mut devices = self.block_devices(entry, container)?;
         let mut mounts = self.mounts(entry, container, &env).map_err(|error| NotStarted::config(&error))?;
@@ -236,7 +236,8 @@ impl Worker<'_> {
             let kind = std::fs::metadata(&volume.path).map(|metadata| metadata.file_type());
             if !kind.is_ok_and(|kind| kind.is_block_device()) {
                 let path = volume.path.display();
-                let what = format!("volume {:?} as a device: {path} is no block device, and loop devices", asked.name);
+                let what =
+                    format!("volume {:?} as a device: {path} is not a block device, and loop devices", asked.name);
                 return Err(NotStarted::config(&VolumeError::Unsupported(what)));
             }
             let access = if volume.read_only { "rm" } else { "rwm" };

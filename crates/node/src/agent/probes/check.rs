@@ -43,7 +43,7 @@ async fn over_network(
         let connected = timeout(patience, TcpStream::connect((host.as_str(), port))).await;
         return connected.map_err(|_| late())?.map(drop).map_err(|error| format!("dial tcp {host}:{port}: {error}"));
     }
-    Err("probes by gRPC are not supported; use httpGet, tcpSocket or exec".to_owned())
+    Err("gRPC probes are not supported; use httpGet, tcpSocket or exec".to_owned())
 }
 
 async fn command(subject: &Subject, command: &[String], patience: Duration) -> Result<(), String> {
@@ -149,7 +149,7 @@ fn port(container: &Container, port: &IntOrString) -> Result<u16, String> {
             number.ok_or_else(|| format!("container has no port named {name:?}"))?
         }
     };
-    u16::try_from(number).map_err(|_| format!("{number} is no port"))
+    u16::try_from(number).map_err(|_| format!("{number} is not a valid port"))
 }
 
 #[cfg(test)]

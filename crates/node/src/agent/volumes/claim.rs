@@ -40,7 +40,7 @@ pub(super) async fn prepare(
         return Err(VolumeError::NotItsOwn { volume, claim: name.to_owned() });
     }
     let local = spec.local.map(|local| local.path).or_else(|| spec.host_path.map(|host| host.path));
-    let unsupported = || VolumeError::Unsupported(format!("persistentvolume {volume:?}: a source that is no path"));
+    let unsupported = || VolumeError::Unsupported(format!("persistentvolume {volume:?}: a source that is not a path"));
     let path = PathBuf::from(local.ok_or_else(unsupported)?);
     std::fs::metadata(&path).map_err(VolumeError::io(&path))?;
     Ok(Prepared { path, read_only })

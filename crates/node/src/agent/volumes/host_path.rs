@@ -1,4 +1,4 @@
-//! Folders, files and devices of the machine.
+//! Directories, files and devices of the machine.
 
 use std::fs::{self, FileType};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};

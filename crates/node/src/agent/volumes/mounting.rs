@@ -1,4 +1,4 @@
-//! Folders and mounts of volumes.
+//! Directories and mounts of volumes.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,7 +9,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, moun
 
 use super::VolumeError;
 
-/// Makes a folder of this mode, whatever the process's mask; one that is there is left as it is.
+/// Makes a directory of this mode, whatever the process's mask; one that is there is left as it is.
 pub(in crate::agent) fn folder(path: &Path, mode: u32) -> Result<(), VolumeError> {
     if path.is_dir() {
         return Ok(());
@@ -18,7 +18,7 @@ pub(in crate::agent) fn folder(path: &Path, mode: u32) -> Result<(), VolumeError
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(VolumeError::io(path))
 }
 
-/// Puts a file system in memory on a folder, unless there is one.
+/// Puts a file system in memory on a directory, unless there is one.
 pub(super) fn tmpfs(path: &Path, limit: Option<u64>, mode: u32) -> Result<(), VolumeError> {
     if is_mounted(path).map_err(VolumeError::io(path))? {
         return Ok(());
@@ -35,7 +35,7 @@ pub(super) fn bind(descriptor: &Path, target: &Path) -> Result<(), VolumeError> 
     mount_bind(descriptor, target).map_err(|error| VolumeError::io(target)(io::Error::from(error)))
 }
 
-/// Makes mounts below a folder seen by pods that run already. Their mounts follow the machine's, but only where the
+/// Makes mounts below a directory seen by pods that run already. Their mounts follow the machine's, but only where the
 /// machine's are shared, which those of its root may not be.
 pub(in crate::agent) fn share(folder: &Path) -> Result<(), VolumeError> {
     let failed = |error: rustix::io::Errno| VolumeError::io(folder)(error.into());
@@ -49,7 +49,7 @@ pub(in crate::agent) fn share(folder: &Path) -> Result<(), VolumeError> {
     mount_change(&folder, MountPropagationFlags::SHARED).map_err(failed)
 }
 
-/// Whether something is mounted at a folder, and then whether it is shared; the last one counts.
+/// Whether something is mounted at a directory, and then whether it is shared; the last one counts.
 fn mount_at(table: &str, folder: &Path) -> Option<bool> {
     let mut lines = table.lines().rev().filter(|line| {
         let point = line.split(' ').nth(4).map(unescape);
@@ -63,7 +63,7 @@ fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.dev() != fs::metadata(parent)?.dev())
 }
 
-/// Unmounts all that is mounted below a folder, the innermost first. What is mounted at the folder itself stays.
+/// Unmounts all that is mounted below a directory, the innermost first. What is mounted at the directory itself stays.
 pub(in crate::agent) fn unmount_below(folder: &Path) -> Result<(), VolumeError> {
     let Ok(table) = fs::read_to_string("/proc/self/mountinfo") else { return Ok(()) };
     let Ok(folder) = folder.canonicalize() else { return Ok(()) };
@@ -76,7 +76,7 @@ pub(in crate::agent) fn unmount_below(folder: &Path) -> Result<(), VolumeError> 
     Ok(())
 }
 
-/// Mount points below a folder, the newest first.
+/// Mount points below a directory, the newest first.
 fn mounted_below(table: &str, folder: &Path) -> Vec<PathBuf> {
     let paths = table.lines().filter_map(|line| line.split(' ').nth(4)).map(|text| PathBuf::from(unescape(text)));
     let mut below: Vec<PathBuf> = paths.filter(|path| path.starts_with(folder) && path != folder).collect();
@@ -104,7 +104,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Removes a folder and all in it; one that is not there is no matter. Links are removed, not followed.
+/// Removes a directory and all in it; one that is not there is no matter. Links are removed, not followed.
 pub(in crate::agent) fn remove_folder(path: &Path) -> Result<(), VolumeError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),

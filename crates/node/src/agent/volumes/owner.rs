@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::VolumeError;
 
-/// Folders go deep; deeper than this is no volume that anybody made in good faith.
+/// Directories go deep; deeper than this is no volume that anybody made in good faith.
 const DEEPEST: usize = 128;
 
 /// Who is to own.
@@ -39,7 +39,7 @@ impl Owner {
         self.uid.is_none() && self.gid.is_none()
     }
 
-    /// Gives a folder, not what is in it.
+    /// Gives a directory, not what is in it.
     pub(super) fn give_top(&self, path: &Path) -> Result<(), VolumeError> {
         if self.is_nobody() {
             return Ok(());
@@ -103,7 +103,7 @@ impl Owner {
         if found.is(FileType::Symlink) || self.gid.is_none() {
             return Ok(());
         }
-        // The group may do what the owner may, and what is made in a folder is the group's, too.
+        // The group may do what the owner may, and what is made in a directory is the group's, too.
         let mode = stat.st_mode & 0o7777;
         let wanted = if found.is(FileType::Directory) { mode | 0o2770 } else { mode | 0o660 };
         if wanted != mode {
@@ -137,7 +137,7 @@ impl<'a> Found<'a> {
         FileType::from_raw_mode(self.stat.st_mode) == kind
     }
 
-    /// What is in a folder.
+    /// What is in a directory.
     fn entries(&self) -> Result<Dir, VolumeError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.descriptor, c".", flags, Mode::empty());

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{VolumeError, mounting};
 
-/// Shows a part of a volume at a path of its own, and returns that. A part that is not there is made, as a folder.
+/// Shows a part of a volume at a path of its own, and returns that. A part that is not there is made, as a directory.
 pub(in crate::agent) fn show(
     volume: &Path,
     part: &str,

@@ -67,7 +67,7 @@ fn a_volume_whose_top_is_right_is_left_alone_if_asked_for() {
     assert_ne!(fs::metadata(folder.path().join("file")).unwrap().gid(), 1235);
 }
 
-/// A volume with `deep/file`, and a folder of the machine's own with a file of the same name.
+/// A volume with `deep/file`, and a directory of the machine's own with a file of the same name.
 fn volume_and_other(folder: &Path) -> (PathBuf, PathBuf) {
     let (volume, other) = (folder.join("v"), folder.join("other"));
     for folder in [volume.join("deep"), other.clone()] {
@@ -80,7 +80,7 @@ fn volume_and_other(folder: &Path) -> (PathBuf, PathBuf) {
 }
 
 /// Gives a volume away while somebody swaps one name in it for a link, right after the walk has looked at it; returns the
-/// owners and modes of the other folder and its file.
+/// owners and modes of the other directory and its file.
 fn swapped(name: &str) -> [(u32, u32, u32); 2] {
     let folder = tempfile::tempdir().unwrap();
     let (volume, other) = volume_and_other(folder.path());
@@ -129,7 +129,7 @@ fn what_goes_while_it_is_given_is_no_matter() {
     let mut first = None;
     let given = owner.give_while(&volume, &mut |path| {
         if first.is_none() && path.is_file() {
-            // The folder is being read: the other file is known by its name, and gone.
+            // The directory is being read: the other file is known by its name, and gone.
             let other = if path.ends_with("file") { "second" } else { "file" };
             fs::remove_file(volume.join("deep").join(other)).unwrap();
             first = Some(path.to_owned());

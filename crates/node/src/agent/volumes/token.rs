@@ -40,7 +40,7 @@ pub(super) async fn request(
     let accounts: Api<ServiceAccount> = Api::namespaced(preparing.client.clone(), preparing.namespace());
     let answer = accounts.create_subresource("token", account, &PostParams::default(), &request).await;
     let answer: TokenRequest = answer.map_err(VolumeError::Api)?;
-    let unsupported = || VolumeError::Unsupported("a service account token: the API server gave none".to_owned());
+    let unsupported = || VolumeError::Unsupported("a service account token: the API server returned none".to_owned());
     let status = answer.status.ok_or_else(unsupported)?;
     let token = status.token.zip(status.expiration_timestamp);
     token.map(|(text, expires)| Token { text, expires: expires.0 }).ok_or_else(unsupported)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::runtime::spec::Device;
 
-/// Folders of `/dev` that every container has its own of.
+/// Directories of `/dev` that every container has its own of.
 const OWN_FOLDERS: [&str; 4] = ["fd", "mqueue", "pts", "shm"];
 /// What the runtime makes by itself.
 const OWN_NODES: [&str; 8] = ["console", "full", "null", "ptmx", "random", "tty", "urandom", "zero"];
@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 5;
 pub(in crate::shim) enum DeviceError {
     #[error("look at {}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{} is no device", .0.display())]
+    #[error("{} is not a device", .0.display())]
     Kind(PathBuf),
 }
 

@@ -1,4 +1,4 @@
-//! What this machine allows.
+//! The limits that this machine's kernel sets.
 
 use std::io;
 

@@ -9,9 +9,9 @@ use crate::runtime::spec::{Container, Mount, Propagation};
 /// Why a mount cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::shim) enum MountsError {
-    #[error("mounts: {0:?} is no absolute path without `..`")]
+    #[error("mounts: {0:?} must be an absolute path without `..`")]
     Target(String),
-    #[error("mounts: {0}: mounts that show on the machine (Bidirectional) are not supported")]
+    #[error("mounts: {0}: Bidirectional mounts are not supported")]
     Bidirectional(String),
 }
 

@@ -23,13 +23,13 @@ const ROOT_SIZE: &std::ffi::CStr = c"mode=0755,size=64m";
 pub(in crate::shim) enum RootError {
     #[error("{action} {}", path.display())]
     Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("files: {} is no absolute path without `..`", .0.display())]
+    #[error("files: {} must be an absolute path without `..`", .0.display())]
     Target(PathBuf),
-    #[error("{} has no name that an overlay can have", .0.display())]
+    #[error("{} cannot be part of an overlay mount because of its name", .0.display())]
     Overlay(PathBuf),
 }
 
-/// Mounts a root in a container's folder, and says what else must be mounted on it.
+/// Mounts a root in a container's directory, and says what else must be mounted on it.
 pub(in crate::shim) fn prepare(root: &Root, user: &User, folder: &Path) -> Result<(PathBuf, Vec<Entry>), RootError> {
     let path = folder.join("root");
     create(&path)?;
@@ -47,7 +47,7 @@ pub(in crate::shim) fn prepare(root: &Root, user: &User, folder: &Path) -> Resul
 
 /// Takes the root away again, and all that the container wrote to it. None being there is fine.
 pub(in crate::shim) fn remove(folder: &Path) {
-    // A root that was never mounted is only a folder.
+    // A root that was never mounted is only a directory.
     let _ = unmount(folder.join("root"), UnmountFlags::DETACH);
     // What cannot be removed now is removed with the pod.
     let _ = std::fs::remove_dir_all(folder);
@@ -57,7 +57,7 @@ fn overlay(image: &Path, folder: &Path, root: &Path) -> Result<(), RootError> {
     let (upper, work) = (folder.join("upper"), folder.join("work"));
     create(&upper)?;
     create(&work)?;
-    // What the container sees as `/` is the upper folder's.
+    // What the container sees as `/` is the upper directory's.
     let of_image = std::fs::metadata(image).map_err(failed("look at", image))?;
     std::fs::set_permissions(&upper, of_image.permissions()).map_err(failed("set the mode of", &upper))?;
     let data = format!("lowerdir={},upperdir={},workdir={}", escaped(image)?, escaped(&upper)?, escaped(&work)?);
@@ -65,7 +65,7 @@ fn overlay(image: &Path, folder: &Path, root: &Path) -> Result<(), RootError> {
         .map_err(|error| failed("mount an overlay on", root)(error.into()))
 }
 
-/// Folders, links and small files of a root without an image.
+/// Directories, links and small files of a root without an image.
 fn fill(root: &Path, user: &User) -> Result<(), RootError> {
     for name in ["dev", "etc", "proc", "run", "sys", "tmp", "usr", "var", "var/tmp"] {
         create(&root.join(name))?;
@@ -107,7 +107,7 @@ fn of_machine(root: &Path, files: &[(PathBuf, PathBuf)], extra: &Path) -> Result
     let mut is_usr_extended = false;
     for (source, target) in files {
         let target = target.to_str().and_then(normalized).ok_or_else(|| RootError::Target(target.clone()))?;
-        // A file cannot be mounted where the machine's `/usr` has none: a folder that has one is laid over it.
+        // A file cannot be mounted where the machine's `/usr` has none: a directory that has one is laid over it.
         if let Some(below) = target.strip_prefix("/usr/")
             && !Path::new(&target).is_file()
         {

@@ -17,8 +17,8 @@ fn facts() -> Facts {
     }
 }
 
-fn places() -> Places {
-    Places {
+fn places() -> ContainerPaths {
+    ContainerPaths {
         root: "/state/root".into(),
         shared_memory: "/state/shm".into(),
         cgroup: "/orlop/poda/main".to_owned(),

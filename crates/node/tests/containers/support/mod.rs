@@ -1,22 +1,22 @@
-//! A runtime in a folder of its own; nothing of it outlives the test.
+//! A runtime in a directory of its own; nothing of it outlives the test.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use node::runtime::spec::{Container, ContainerState, PodState, Resources, Root, Sandbox, User};
-use node::runtime::{Places, Runtime, Shim};
+use node::runtime::{Runtime, RuntimePaths, Shim};
 use testkit::NEVER;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// A runtime, its folder, and what is checked when it ends.
-pub(crate) struct Machine {
+/// A runtime, its directory, and what is checked when it ends.
+pub(crate) struct TestHost {
     pub(crate) runtime: Runtime,
     folder: tempfile::TempDir,
     uids: std::sync::Mutex<Vec<String>>,
 }
 
-impl Machine {
+impl TestHost {
     pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let runtime = Runtime::find(places(folder.path()), &["runc", "crun"]).await.unwrap();
@@ -75,7 +75,7 @@ impl Machine {
 }
 
 /// Also after a failure nothing may be left running.
-impl Drop for Machine {
+impl Drop for TestHost {
     fn drop(&mut self) {
         let runtime = self.runtime.clone();
         let end = move || {
@@ -90,8 +90,8 @@ impl Drop for Machine {
     }
 }
 
-fn places(folder: &Path) -> Places {
-    Places { state: folder.join("pods"), program: env!("CARGO_BIN_EXE_test-shim").into() }
+fn places(folder: &Path) -> RuntimePaths {
+    RuntimePaths { state: folder.join("pods"), program: env!("CARGO_BIN_EXE_test-shim").into() }
 }
 
 /// A container of the machine's programs.

@@ -198,7 +198,7 @@ pub(super) fn methods_that_a_client_invents() -> Case {
     Case::new((0..1000).map(|turn| Ask::new(&format!("INVENTED{turn}"), MAPS, "text/plain", "").answered(answers)))
 }
 
-/// It was made anew for each.
+/// It was renewed for each.
 pub(super) fn the_large_document_of_all_kinds() -> Case {
     let document = || Ask::get("/openapi/v2");
     Case::new((0..40).map(|_| document())).before([document()])

@@ -1,24 +1,21 @@
 //! A user of virtual machines, who also plays what nobody simulates: virt-api's requests, storage and its importer.
 
-use std::time::Duration;
-
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use jiff::Timestamp;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use virt_handler::hollow::Machines;
 
 use super::{NAMESPACES, told, tolerate};
 use crate::chance::Chance;
 use crate::witness::Witness;
-use crate::{SimulationError, kinds};
 
 mod instances;
 mod requests;
+mod sets;
 mod vms;
 mod volumes;
 
@@ -28,6 +25,8 @@ const NAMES: [&str; 3] = ["web", "db", "cache"];
 pub(in crate::scenario) struct User {
     client: Client,
     witness: Witness,
+    /// What virt-api would speak with.
+    machines: Machines,
     chance: Chance,
     /// Whether pods are taken away without waiting for their nodes.
     by_force: bool,
@@ -36,20 +35,10 @@ pub(in crate::scenario) struct User {
 }
 
 impl User {
-    pub(super) fn new(client: Client, witness: Witness, by_force: bool, seed: u64) -> Self {
+    pub(super) fn new(client: Client, witness: Witness, machines: Machines, by_force: bool, seed: u64) -> Self {
         let mut chance = Chance::new(seed, 3);
         let with_volumes = chance.permille(500);
-        Self { client, witness, chance, by_force, with_volumes }
-    }
-
-    pub(super) async fn prepare(&mut self) -> Result<(), SimulationError> {
-        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
-        for definition in kinds::definitions()? {
-            api.create(&PostParams::default(), &definition).await?;
-        }
-        // Until all are served.
-        sleep(Duration::from_secs(1)).await;
-        Ok(())
+        Self { client, witness, machines, chance, by_force, with_volumes }
     }
 
     pub(super) async fn begin(&mut self) -> Result<(), kube::Error> {
@@ -62,7 +51,7 @@ impl User {
     pub(super) async fn act(&mut self) -> Result<String, kube::Error> {
         let namespace = self.chance.one_of(&NAMESPACES).copied().unwrap_or("blue");
         let name = self.chance.one_of(&NAMES).copied().unwrap_or("web");
-        match self.chance.below(42) {
+        match self.chance.below(48) {
             0..=7 => self.create_vm(namespace, name).await,
             8 | 9 => self.delete_instance().await,
             10..=12 => self.delete_pod().await,
@@ -71,6 +60,7 @@ impl User {
             17 => super::cordon(&self.client, &mut self.chance).await,
             18 => super::renew_namespace(&self.client, namespace).await,
             19..=24 if self.with_volumes => self.tend_volumes(namespace).await,
+            42..=47 => self.tend_sets(namespace).await,
             _ => self.change_some_vm().await,
         }
     }
@@ -92,6 +82,7 @@ impl User {
     pub(super) async fn let_go(&mut self) -> Result<(), kube::Error> {
         for namespace in NAMESPACES {
             self.forget_fates(namespace).await?;
+            self.let_sets_go(namespace).await?;
         }
         if self.with_volumes {
             self.define_data_volumes().await?;
@@ -114,13 +105,13 @@ impl User {
         Ok(done.pop())
     }
 
-    /// A VM that failed to start tries again later.
+    /// A VM that failed to start tries again later, and so does a set.
     pub(super) async fn sees_patience(&self, now: Timestamp) -> Result<bool, kube::Error> {
         let vms = Api::<VirtualMachine>::all(self.client.clone()).list(&ListParams::default()).await?;
         let retry = |vm: &VirtualMachine| {
             vm.status.as_ref()?.start_failure.as_ref()?.retry_after_timestamp.as_ref().map(|Time(at)| *at)
         };
-        Ok(vms.iter().filter_map(retry).any(|at| at > now))
+        Ok(vms.iter().filter_map(retry).any(|at| at > now) || self.sees_patient_sets(now).await?)
     }
 
     fn vms(&self, namespace: &str) -> Api<VirtualMachine> {

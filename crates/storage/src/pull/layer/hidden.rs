@@ -1,4 +1,4 @@
-//! What higher layers hide of lower ones.
+//! What the upper layers delete from the lower ones.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Hidden(BTreeMap<String, Extent>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Extent {
-    /// A file of that name; folders are merged.
+    /// A file of that name; directories are merged.
     name: bool,
     /// Whatever has that name.
     itself: bool,
@@ -22,17 +22,17 @@ struct Extent {
 }
 
 impl Hidden {
-    /// A file replaces a file or a folder; a marker removes either.
+    /// A file replaces a file or a directory; a marker removes either.
     pub(super) fn tree(&mut self, path: &str) -> Result<(), UnpackError> {
         self.insert(path, Extent { name: true, itself: true, below: true })
     }
 
-    /// A folder replaces a file, and is merged with a folder.
+    /// A directory replaces a file, and is merged with a directory.
     pub(super) fn name(&mut self, path: &str) -> Result<(), UnpackError> {
         self.insert(path, Extent { name: true, ..Extent::default() })
     }
 
-    /// An opaque folder shows nothing of the folders that it is merged with.
+    /// An opaque directory shows nothing of the directories that it is merged with.
     pub(super) fn everything_below(&mut self, path: &str) -> Result<(), UnpackError> {
         self.insert(path, Extent { below: true, ..Extent::default() })
     }

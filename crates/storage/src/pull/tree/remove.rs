@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
-/// Removes a file, a link, or a folder with all that is in it; nothing being there is fine. Folders are taken to
+/// Removes a file, a link, or a directory with all that is in it; nothing being there is fine. Directories are taken to
 /// `work`, on the same file system, one by one: neither memory nor open files grow with the depth.
 pub(crate) fn remove(parent: &OwnedFd, name: &[u8], work: &OwnedFd) -> io::Result<()> {
     match unlinkat(parent, name, AtFlags::empty()) {
@@ -42,7 +42,7 @@ pub(crate) fn remove(parent: &OwnedFd, name: &[u8], work: &OwnedFd) -> io::Resul
     Ok(())
 }
 
-/// Numbers that no folder in `work` has.
+/// Numbers that no directory in `work` has.
 #[derive(Default)]
 struct Names(u64);
 

@@ -9,7 +9,7 @@ use tar::EntryType;
 
 use super::*;
 
-/// A folder to unpack into, and one outside of it.
+/// A directory to unpack into, and one outside of it.
 struct Place {
     folder: tempfile::TempDir,
 }
@@ -251,7 +251,7 @@ fn layer_of(steps: &[Step]) -> Vec<u8> {
 }
 
 /// What an overlay of such layers shows: markers hide what is below the layer, then its entries are put there. Files
-/// have content, folders none.
+/// have content, directories none.
 fn expected(layers: &[Vec<Step>]) -> BTreeMap<String, Option<String>> {
     let mut seen = BTreeMap::<String, Option<String>>::new();
     let is_below = |path: &str, folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
@@ -308,7 +308,7 @@ proptest! {
         let archives: Vec<_> = layers.iter().map(|layer| layer_of(layer)).collect();
         match place.unpack(&archives) {
             Ok(_) => prop_assert_eq!(seen(&place.path("root")), expected(&layers)),
-            // A file is in the way of a folder.
+            // A file is in the way of a directory.
             Err(error) => prop_assert!(matches!(error, UnpackError::Entry { .. }), "{:?}", error),
         }
         prop_assert_eq!(std::fs::read_dir(place.path("work")).unwrap().count(), 0);

@@ -3,7 +3,7 @@
 use super::super::ast::{Expr, Kind, Literal};
 use super::super::types::{P, SIGNATURES, Signature, Sized, Ty};
 use super::super::{Fault, functions};
-use super::{Checker, Known};
+use super::{Checker, Costed};
 use crate::formats::{go_duration, timestamp};
 
 impl<'a> Checker<'a> {
@@ -13,7 +13,7 @@ impl<'a> Checker<'a> {
         target: Option<&'a Expr>,
         function: &str,
         arguments: &'a [Expr],
-    ) -> Result<Known<'a>, Fault> {
+    ) -> Result<Costed<'a>, Fault> {
         let space = target.and_then(|target| match &target.kind {
             Kind::Ident(space) if functions::is_space(space) => Some(format!("{space}.{function}")),
             _ => None,
@@ -35,7 +35,7 @@ impl<'a> Checker<'a> {
         };
         self.literals_hold(name, arguments)?;
         let cost = known.iter().fold(cost(name, &known), |cost, part| cost.saturating_add(part.cost));
-        Ok(Known::new(self::result(*result, name, &known), cost))
+        Ok(Costed::new(self::result(*result, name, &known), cost))
     }
 
     /// Patterns, moments and durations that stand in the rule itself are read now.
@@ -51,7 +51,7 @@ impl<'a> Checker<'a> {
         if holds { Ok(()) } else { Err(self.fault(argument, format_args!("invalid {name} argument"))) }
     }
 
-    fn no_function(&self, at: &Expr, name: &str, member: bool, known: &[Known<'a>]) -> Fault {
+    fn no_function(&self, at: &Expr, name: &str, member: bool, known: &[Costed<'a>]) -> Fault {
         let types: Vec<String> = known.iter().map(|known| known.value.ty.to_string()).collect();
         let (receiver, arguments) = match types.split_first() {
             Some((receiver, arguments)) if member => (format!("{receiver}."), arguments),
@@ -62,7 +62,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-fn accepts((_, member, parameters, _): &Signature, called_as_member: bool, known: &[Known<'_>]) -> bool {
+fn accepts((_, member, parameters, _): &Signature, called_as_member: bool, known: &[Costed<'_>]) -> bool {
     *member == called_as_member
         && parameters.len() == known.len()
         && parameters.iter().zip(known).all(|(parameter, argument)| {
@@ -105,7 +105,7 @@ fn fits(parameter: P, ty: &Ty<'_>, held: Option<&Sized<'_>>) -> bool {
     }
 }
 
-fn result<'a>(result: P, name: &str, known: &[Known<'a>]) -> Sized<'a> {
+fn result<'a>(result: P, name: &str, known: &[Costed<'a>]) -> Sized<'a> {
     let first = known.first().map(|known| &known.value);
     let size = first.map_or(u64::MAX, |first| first.size);
     let text = Sized { ty: Ty::String, size };
@@ -143,8 +143,8 @@ fn result<'a>(result: P, name: &str, known: &[Known<'a>]) -> Sized<'a> {
 }
 
 /// The cost of a call without that of its arguments.
-fn cost(name: &str, known: &[Known<'_>]) -> u64 {
-    let size = |index: usize| known.get(index).map_or(0, |known: &Known<'_>| known.value.size);
+fn cost(name: &str, known: &[Costed<'_>]) -> u64 {
+    let size = |index: usize| known.get(index).map_or(0, |known: &Costed<'_>| known.value.size);
     let walk = |size: u64| size / 10 + 1;
     match name {
         "size" | "type" | "dyn" | "hasValue" | "value" | "orValue" | "or" => 1,

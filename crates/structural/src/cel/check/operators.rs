@@ -3,16 +3,16 @@
 use super::super::Fault;
 use super::super::ast::{Binary, Expr};
 use super::super::types::{Sized, Ty};
-use super::{Checker, Known};
+use super::{Checker, Costed};
 
 impl<'a> Checker<'a> {
     pub(super) fn operator(
         &self,
         at: &Expr,
         operator: Binary,
-        left: &Known<'a>,
-        right: &Known<'a>,
-    ) -> Result<Known<'a>, Fault> {
+        left: &Costed<'a>,
+        right: &Costed<'a>,
+    ) -> Result<Costed<'a>, Fault> {
         let (one, other) = (&left.value.ty, &right.value.ty);
         let value = match operator {
             Binary::Equal | Binary::NotEqual => one.fits(other).then_some(Sized::scalar(Ty::Bool)),
@@ -46,7 +46,7 @@ impl<'a> Checker<'a> {
             _ => left.value.size.min(right.value.size) / 10,
         };
         let cost = left.cost.saturating_add(right.cost).saturating_add(walked).saturating_add(1);
-        Ok(Known::new(value, cost))
+        Ok(Costed::new(value, cost))
     }
 }
 

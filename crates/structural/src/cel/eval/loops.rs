@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use super::super::ast::{Loop, Purpose};
 use super::super::value::{Key, Text, Val};
-use super::{Failure, Machine, no_overload};
+use super::{Evaluator, Failure, no_overload};
 
-impl<'a> Machine<'a, '_> {
+impl<'a> Evaluator<'a, '_> {
     pub(super) fn walk(&mut self, walk: &'a Loop) -> Result<Val<'a>, Failure> {
         let range = self.value(&walk.range)?;
         let mut found = Found::default();

@@ -45,7 +45,7 @@ fn a_missing_claim_is_waited_for() {
     let error = mounted(&Bench::default(), &json!([{ "name": "a", "dataVolume": { "name": "gone" } }])).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "spec.volumes[0].dataVolume: there is no persistent volume claim \"gone\"; it is waited for"
+        "spec.volumes[0].dataVolume: persistent volume claim \"gone\" does not exist; waiting for it"
     );
     assert!(error.is_retryable());
 }

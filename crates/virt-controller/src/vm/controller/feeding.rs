@@ -1,60 +1,80 @@
-//! What is news for a VM, besides itself and its instance: claims, data volumes, instancetypes, the configuration.
+//! What is news for a VM: itself, its instance, its revisions, claims, data volumes, instancetypes, the configuration.
 
 use std::sync::Arc;
 
 use api::vm::VirtualMachine;
-use manager::cache::Key;
+use api::vmi::VirtualMachineInstance;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use manager::cache::{Cache, Changed, Key};
+use manager::kit::{Expected, Kit, Written};
 
-use super::VmController;
+use super::{Kinds, Vms};
 
-impl VmController {
-    pub(super) async fn feed_claims(&self) {
-        let mut changes = self.claims.subscribe();
-        loop {
-            let key = changes.next().await.key;
-            self.add_users(&key);
-        }
+/// Declares all that a VM has to be looked at for.
+pub(super) fn feed(kit: Kit, controller: &Vms) -> Kit {
+    let Vms { vms, vmis, claims, revisions, kinds, data_volumes, configuration, .. } = controller;
+    let Kinds { instancetypes, cluster_instancetypes, preferences, cluster_preferences, .. } = kinds;
+    let (expected, written) = (controller.expected.clone(), controller.instance_written.clone());
+    let (watching, late) = (data_volumes.clone(), late_data_volumes(&kit, controller));
+    kit.also(async move { watching.run().await })
+        .reconciles(vms)
+        .watch(vmis, move |change| instance_changed(change, &expected, &written))
+        .watch(revisions, revision_made)
+        .watch(claims, of_claim(vms))
+        .also(late)
+        .hears_of(data_volumes.cache(), of_claim(vms))
+        .watch(instancetypes, of_kinds(vms))
+        .watch(cluster_instancetypes, of_kinds(vms))
+        .watch(preferences, of_kinds(vms))
+        .watch(cluster_preferences, of_kinds(vms))
+        .watch(configuration.objects(), of_kinds(vms))
+}
+
+/// An instance is news for the VM of its name, and for the one that controls it.
+fn instance_changed(change: &Changed<VirtualMachineInstance>, expected: &Expected, written: &Written) -> Vec<Key> {
+    let key = &change.key;
+    expected.saw(Some(key), Some(key), change);
+    if change.new.is_none() {
+        written.forget(key);
     }
+    let owner = change.new.as_ref().and_then(|vmi| api::owner::controller_of(&vmi.metadata));
+    let owner = owner.filter(|owner| owner.kind == "VirtualMachine" && owner.name != key.name);
+    let owner = owner.map(|owner| Key { namespace: key.namespace.clone(), name: owner.name.clone() });
+    owner.into_iter().chain([key.clone()]).collect()
+}
 
-    pub(super) async fn feed_data_volumes(&self) {
-        let mut changes = self.data_volumes.cache().subscribe();
-        // The kind may come late: whoever said that there is none looks again.
-        self.data_volumes.cache().synced().await;
-        let vms = self.vms.all();
+/// What an instance was started from may be known later than the instance: only then can be told what it lacks.
+fn revision_made(change: &Changed<ControllerRevision>) -> Option<Key> {
+    let new = change.new.as_ref().filter(|_| change.old.is_none())?;
+    let owner = api::owner::controller_of(&new.metadata).filter(|owner| owner.kind == "VirtualMachine")?;
+    Some(Key { namespace: change.key.namespace.clone(), name: owner.name.clone() })
+}
+
+/// A claim, or a data volume, that comes or changes is news for all VMs that name it.
+fn of_claim<T>(vms: &Cache<VirtualMachine>) -> impl Fn(&Changed<T>) -> Vec<Key> + Send + use<T> {
+    let vms = vms.clone();
+    move |change| {
+        let users = vms.find("claim", &format!("{}/{}", change.key.namespace, change.key.name));
+        users.iter().map(|vm| Key::of(&**vm)).collect()
+    }
+}
+
+/// VMs that wait for an instancetype or preference look again when one comes or changes, and all of them when the cluster's
+/// policy does.
+fn of_kinds<T>(vms: &Cache<VirtualMachine>) -> impl Fn(&Changed<T>) -> Vec<Key> + Send + use<T> {
+    let vms = vms.clone();
+    move |_| {
+        let refers = |vm: &&Arc<VirtualMachine>| vm.spec.instancetype.is_some() || vm.spec.preference.is_some();
+        vms.all().iter().filter(refers).map(|vm| Key::of(&**vm)).collect()
+    }
+}
+
+/// The kind may come late: whoever said that there is none looks again.
+fn late_data_volumes(kit: &Kit, controller: &Vms) -> impl Future<Output = ()> + Send + use<> {
+    let (queue, vms, volumes) = (kit.queue(), controller.vms.clone(), controller.data_volumes.clone());
+    async move {
+        volumes.cache().synced().await;
         let wants = |vm: &&Arc<VirtualMachine>| vm.spec.data_volume_templates.is_some();
-        vms.iter().filter(wants).for_each(|vm| self.queue.add(Key::of(&**vm)));
-        loop {
-            let key = changes.next().await.key;
-            self.add_users(&key);
-        }
-    }
-
-    fn add_users(&self, claim: &Key) {
-        for vm in self.vms.find("claim", &format!("{}/{}", claim.namespace, claim.name)) {
-            self.queue.add(Key::of(&*vm));
-        }
-    }
-
-    /// VMs that wait for an instancetype or preference look again when one comes or changes, and all of them when the
-    /// cluster's policy does.
-    pub(super) async fn feed_kinds(&self) {
-        let mut instancetypes = self.kinds.instancetypes.subscribe();
-        let mut cluster_instancetypes = self.kinds.cluster_instancetypes.subscribe();
-        let mut preferences = self.kinds.preferences.subscribe();
-        let mut cluster_preferences = self.kinds.cluster_preferences.subscribe();
-        let mut configuration = self.configuration.subscribe();
-        loop {
-            tokio::select! {
-                biased;
-                _ = instancetypes.next() => {}
-                _ = cluster_instancetypes.next() => {}
-                _ = preferences.next() => {}
-                _ = cluster_preferences.next() => {}
-                () = configuration.changed() => {}
-            }
-            let vms = self.vms.all();
-            let users = vms.iter().filter(|vm| vm.spec.instancetype.is_some() || vm.spec.preference.is_some());
-            users.for_each(|vm| self.queue.add(Key::of(&**vm)));
-        }
+        vms.all().iter().filter(wants).for_each(|vm| queue.add(Key::of(&**vm)));
     }
 }

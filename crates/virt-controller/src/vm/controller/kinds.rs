@@ -32,13 +32,6 @@ impl Kinds {
             revisions,
         }
     }
-
-    pub(super) async fn synced(&self) {
-        self.instancetypes.synced().await;
-        self.cluster_instancetypes.synced().await;
-        self.preferences.synced().await;
-        self.cluster_preferences.synced().await;
-    }
 }
 
 impl Find for Kinds {

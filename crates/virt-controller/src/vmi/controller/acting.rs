@@ -14,10 +14,10 @@ use manager::writing::{delete, delete_as_seen, is_namespace_terminating, log_cre
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{ASK_AFTER, Memory, VmiController};
+use super::{ASK_AFTER, Vmis};
 use crate::vmi::{Deletion, Plan, Target};
 
-impl VmiController {
+impl Vmis {
     pub(super) async fn act(&self, key: &Key, vmi: &VirtualMachineInstance, plan: Plan) -> Result<Next, kube::Error> {
         let Plan { ask: _, create, delete, gate, change, events } = plan;
         for event in events {
@@ -38,24 +38,22 @@ impl VmiController {
             tell_gate(&pods, target, condition).await?;
         }
         // What was asked for may come and go unseen, and then nobody else brings the instance here again.
-        let expects = self.memory().expectations.remaining(key, Instant::now());
+        let expects = self.expected.remaining(key);
         Ok(expects.map_or(Next::Wait, |left| Next::After(left.min(ASK_AFTER))))
     }
 
     async fn write(&self, key: &Key, change: &Value) -> Result<(), kube::Error> {
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
-        match api.patch(&key.name, &PatchParams::default(), &Patch::Merge(change)).await {
-            Ok(written) => {
-                if change["status"]["phase"].is_string() {
-                    let node = written.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_NAME));
-                    let phase = written.phase().to_string();
-                    tracing::info!(phase, node = node.map_or("", String::as_str), "the phase of the instance changed");
-                }
-                self.memory().writes.note(key.clone(), written.metadata.resource_version.as_deref());
-                Ok(())
+        let written = api.patch(&key.name, &PatchParams::default(), &Patch::Merge(change)).await;
+        if let Ok(written) = &written {
+            if change["status"]["phase"].is_string() {
+                let node = written.metadata.labels.as_ref().and_then(|labels| labels.get(label::NODE_NAME));
+                let phase = written.phase().to_string();
+                tracing::info!(phase, node = node.map_or("", String::as_str), "the phase of the instance changed");
             }
-            error => unless_gone(error),
+            self.written.note(key, written);
         }
+        unless_gone(written)
     }
 
     async fn create(
@@ -65,7 +63,7 @@ impl VmiController {
         api: &Api<Pod>,
         pod: &Pod,
     ) -> Result<(), kube::Error> {
-        self.memory().expect(key, 1, None);
+        self.expect(key, 1, None);
         let made = match api.create(&PostParams::default(), pod).await {
             Ok(made) => {
                 log_created(&made);
@@ -78,23 +76,22 @@ impl VmiController {
             },
             // The namespace goes, and the instance with it.
             Err(kube::Error::Api(status)) if is_gone(&status) => {
-                self.memory().expectations.created(key);
+                self.expected.created(key);
                 return Ok(());
             }
             Err(error) => Err(error),
         };
-        let mut memory = self.memory();
         match made {
             Ok(()) => {
-                memory.failures.remove(key);
+                self.failures.take(key);
                 let message = format!("Created virtual machine pod {}", pod.name_any());
                 self.recorder.record(vmi, Kind::Normal, "SuccessfulCreate", message);
                 Ok(())
             }
             Err(error) => {
-                memory.expectations.created(key);
+                self.expected.created(key);
                 let message = format!("Error creating pod: {}", chain(&error));
-                if memory.failures.insert(key.clone(), message.clone()).as_ref() != Some(&message) {
+                if self.failures.set(key, message.clone()).as_ref() != Some(&message) {
                     self.recorder.record(vmi, Kind::Warning, "FailedCreate", message);
                 }
                 Err(error)
@@ -109,7 +106,7 @@ impl VmiController {
         api: &Api<Pod>,
         Deletion { target: Target { name, uid }, grace, version }: &Deletion,
     ) -> Result<(), kube::Error> {
-        self.memory().expect(key, 0, Some(uid));
+        self.expect(key, 0, Some(uid));
         let done = match version {
             Some(version) => delete_as_seen(api, name, uid, version).await,
             None => delete(api, name, Some(uid), *grace).await,
@@ -121,25 +118,22 @@ impl VmiController {
             }
             // A node has taken it meanwhile, or it has changed otherwise: the cache will tell.
             Err(kube::Error::Api(status)) if version.is_some() && status.code == 409 => {
-                self.memory().expectations.deleted(key, uid);
+                self.expected.deleted(key, uid);
                 return Ok(());
             }
             Err(error) => {
-                self.memory().expectations.deleted(key, uid);
+                self.expected.deleted(key, uid);
                 let message = format!("Error deleting pod {name}: {}", chain(error));
                 self.recorder.record(vmi, Kind::Warning, "FailedDelete", message);
             }
         }
         done
     }
-}
 
-impl Memory {
     /// Notes what is asked for now.
-    fn expect(&mut self, key: &Key, creations: usize, deletion: Option<&String>) {
-        let now = Instant::now();
-        self.expectations.expect(key.clone(), creations, deletion.cloned(), now);
-        self.asked_for.insert(key.clone(), now);
+    fn expect(&self, key: &Key, creations: usize, deletion: Option<&String>) {
+        self.expected.expect(key, creations, deletion.cloned());
+        self.asked_for.set(key, Instant::now());
     }
 }
 

@@ -2,9 +2,8 @@
 
 use api::conditions::{self, ConditionStatus};
 use api::vmi::VirtualMachineInstance;
-use api::vmi_status::VirtualMachineInstanceCondition as Condition;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, PostParams, PropagationPolicy};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
@@ -52,40 +51,25 @@ impl User {
         Ok(format!("delete pod {namespace}/{name}, grace period {grace_period_seconds:?}"))
     }
 
-    /// Pauses a guest that runs, or lets one go on, as its handler would tell.
+    /// Pauses a guest that runs, or lets one go on: virt-api would ask its launcher.
     pub(super) async fn pause(&mut self) -> Result<String, kube::Error> {
         let all = self.instances().await?;
         let running: Vec<_> = all.iter().filter(|vmi| vmi.is_running() && !vmi.is_marked_for_deletion()).collect();
         let Some(vmi) = self.chance.one_of(&running) else { return Ok("pause nobody".to_owned()) };
         let paused = !is_paused(vmi);
-        let namespace = vmi.namespace().unwrap_or_default();
-        self.set_paused(&namespace, vmi, paused).await?;
-        Ok(format!("pause {namespace}/{}: {paused}", vmi.name_any()))
+        self.machines.pause(&vmi.uid().unwrap_or_default(), paused);
+        Ok(format!("pause {}/{}: {paused}", vmi.namespace().unwrap_or_default(), vmi.name_any()))
     }
 
     /// Lets all guests go on.
     pub(super) async fn resume_all(&self, namespace: &str) -> Result<Option<String>, kube::Error> {
         let mut done = None;
         for vmi in self.vmis(namespace).list(&ListParams::default()).await?.iter().filter(|vmi| is_paused(vmi)) {
-            self.set_paused(namespace, vmi, false).await?;
-            done = Some(format!("let {namespace}/{} go on", vmi.name_any()));
+            if self.machines.pause(&vmi.uid().unwrap_or_default(), false) {
+                done = Some(format!("let {namespace}/{} go on", vmi.name_any()));
+            }
         }
         Ok(done)
-    }
-
-    async fn set_paused(&self, namespace: &str, vmi: &VirtualMachineInstance, paused: bool) -> Result<(), kube::Error> {
-        let mut listed = vmi.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-        listed.retain(|one| one.type_ != PAUSED);
-        if paused {
-            let status = ConditionStatus::True;
-            listed.push(Condition { type_: PAUSED.to_owned(), status, ..Condition::default() });
-        }
-        let patch = json!({
-            "metadata": { "uid": vmi.metadata.uid, "resourceVersion": vmi.metadata.resource_version },
-            "status": { "conditions": listed },
-        });
-        let written = self.vmis(namespace).patch(&vmi.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
-        tolerate(written).map(drop)
     }
 }
 

@@ -1,0 +1,56 @@
+//! Guest models that were stored by a launcher, on an instance or on a VM.
+
+use virt_rules::support::{is_board, is_cpu_name};
+
+use super::{Guest, VERSION};
+
+/// The oldest version of the model that this release reads.
+pub const OLDEST: u32 = 1;
+
+/// Why a text is not a model that this release can go on from.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredError {
+    /// It is something else.
+    #[error("it is not a valid guest model")]
+    Unreadable(#[from] serde_json::Error),
+    /// It was written by a newer release, or by one that is too old.
+    #[error("its version is {0}; this release reads {OLDEST} to {VERSION}")]
+    Version(u32),
+    /// It names something that no guest of ours has.
+    #[error("{field} {value:?} is not valid for a guest")]
+    Value { field: &'static str, value: String },
+}
+
+impl Guest {
+    /// Reads a model that was kept. It may come from an object that people can write to: what reaches QEMU as a name is checked again.
+    ///
+    /// # Errors
+    /// When this release cannot go on from it.
+    pub fn from_stored(text: &[u8]) -> Result<Self, StoredError> {
+        #[derive(serde::Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        // The version first: what else there is depends on it.
+        let Versioned { version } = serde_json::from_slice(text)?;
+        if !(OLDEST..=VERSION).contains(&version) {
+            return Err(StoredError::Version(version));
+        }
+        let guest: Self = serde_json::from_slice(text)?;
+        let names = guest.cpu.features.iter().map(|(name, _)| ("CPU feature", name.as_str()));
+        let odd = names.chain([("CPU model", guest.cpu.model.as_str())]).find(|(_, name)| !is_cpu_name(name));
+        let board = guest.board.type_.as_str();
+        match odd.or_else(|| (!is_board(board)).then_some(("board", board))) {
+            Some((field, value)) => Err(StoredError::Value { field, value: value.to_owned() }),
+            None => Ok(guest),
+        }
+    }
+
+    /// The text that is kept.
+    ///
+    /// # Errors
+    /// Never in practice: every part of a model has a text.
+    pub fn to_stored(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+}

@@ -1,0 +1,10 @@
+//! Names that a launcher, virt-handler and virt-controller must agree on.
+
+/// The volume of a launcher's pod with its sockets. The node's agent finds it by this name, whatever the pod mounts it as.
+pub const SOCKETS: &str = "sockets";
+/// The socket that a launcher serves the protocol on; it appears when the launcher is ready.
+pub const LAUNCHER_SOCKET: &str = "launcher-sock";
+/// The socket on which a launcher takes the network of its pod.
+pub const NETWORK_SOCKET: &str = "network-sock";
+/// The volume of a launcher's pod with the files that only it and its node's agent use: a folder for each instance, by its UID.
+pub const PRIVATE: &str = "private";

@@ -1,0 +1,146 @@
+//! KubeVirt's subresources, as a client: what is done to a VM that runs, and the ways into it.
+
+use anyhow::{Context as _, anyhow, bail};
+use bytes::Bytes;
+use futures_util::{SinkExt as _, StreamExt as _};
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper_util::rt::TokioIo;
+use kube::Client;
+use kube::core::Status;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::task::JoinHandle;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+
+/// What is carried at once.
+const PIECE: usize = 64 << 10;
+const PROTOCOL: &str = "plain.kubevirt.io";
+
+/// Whose subresource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Vm,
+    Instance,
+}
+
+/// Why an attempt to open a stream failed.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The server said no.
+    Answered(anyhow::Error),
+    /// Nobody answered.
+    Unreachable(anyhow::Error),
+}
+
+/// How a stream ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The guest hung up.
+    Guest,
+    /// The server did, for this reason.
+    Told(String),
+    /// The server stops, or is gone without a word. The guest may go on.
+    Lost,
+}
+
+/// A stream that is open, and how it ended.
+pub(crate) struct Open {
+    pub(crate) bytes: DuplexStream,
+    pub(crate) end: JoinHandle<End>,
+}
+
+/// The path of a subresource in the client's namespace.
+fn path(client: &Client, of: Of, name: &str, what: &str) -> String {
+    let plural = match of {
+        Of::Vm => "virtualmachines",
+        Of::Instance => "virtualmachineinstances",
+    };
+    let namespace = client.default_namespace();
+    format!("/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/{plural}/{name}/{what}")
+}
+
+/// Has something done.
+pub(crate) async fn put(client: &Client, (of, name): (Of, &str), what: &str, options: &Value) -> anyhow::Result<()> {
+    let request = Request::builder().method(Method::PUT).uri(path(client, of, name, what));
+    let request = request.header(header::CONTENT_TYPE, "application/json").body(options.to_string().into_bytes())?;
+    match client.request_text(request).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) => bail!("{}", status.message),
+        Err(error) => Err(error).context("ask the API server"),
+    }
+}
+
+/// Opens a way into a guest.
+pub(crate) async fn open(client: &Client, (of, name): (Of, &str), what: &str) -> Result<Open, Refusal> {
+    let key = generate_key();
+    let request = Request::get(path(client, of, name, what))
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "websocket")
+        .header(header::SEC_WEBSOCKET_VERSION, "13")
+        .header(header::SEC_WEBSOCKET_PROTOCOL, PROTOCOL)
+        .header(header::SEC_WEBSOCKET_KEY, key)
+        .body(kube::client::Body::empty())
+        .map_err(|error| Refusal::Answered(error.into()))?;
+    let answer = client.send(request).await.map_err(|error| Refusal::Unreachable(error.into()))?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let code = answer.status();
+        let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+        let told = serde_json::from_slice::<Status>(&body).map(|status| status.message);
+        let told = told.unwrap_or_else(|_| format!("the server answered {code}"));
+        return Err(Refusal::Answered(anyhow!(told)));
+    }
+    let upgraded = hyper::upgrade::on(answer).await.map_err(|error| Refusal::Unreachable(error.into()))?;
+    let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await;
+    let (bytes, ours) = tokio::io::duplex(PIECE);
+    Ok(Open { bytes, end: tokio::spawn(carry(socket, ours)) })
+}
+
+/// Carries bytes until one side ends.
+async fn carry(socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>, ours: DuplexStream) -> End {
+    let (mut to_server, mut from_server) = socket.split();
+    let (mut from_user, mut to_user) = tokio::io::split(ours);
+    let down = async {
+        while let Some(message) = from_server.next().await {
+            match message {
+                Ok(Message::Binary(bytes)) => {
+                    if to_user.write_all(&bytes).await.is_err() {
+                        return End::Lost;
+                    }
+                }
+                Ok(Message::Close(Some(frame))) => {
+                    return match frame.code {
+                        CloseCode::Normal => End::Guest,
+                        CloseCode::Away => End::Lost,
+                        _ => End::Told(frame.reason.to_string()),
+                    };
+                }
+                Ok(Message::Close(None)) => return End::Guest,
+                Ok(_) => {}
+                Err(_) => return End::Lost,
+            }
+        }
+        End::Lost
+    };
+    let up = async {
+        let mut buffer = vec![0; PIECE];
+        while let Ok(length @ 1..) = from_user.read(&mut buffer).await {
+            let message = Message::Binary(Bytes::copy_from_slice(buffer.get(..length).unwrap_or_default()));
+            if to_server.send(message).await.is_err() {
+                break;
+            }
+        }
+        // Whoever went says goodbye; what is still on its way is nobody's.
+        let _ = to_server.close().await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        biased;
+        end = down => end,
+        end = up => end,
+    }
+}

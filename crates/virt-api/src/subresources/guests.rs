@@ -1,0 +1,113 @@
+//! How guests are reached. In one process, virt-handler is asked directly; on Kubernetes it will be asked over TLS, by another
+//! implementation of the same trait.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Which guest is meant: an instance, and no other of its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// The node that it is on.
+    pub node: String,
+}
+
+/// What a guest is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// To hold its vCPUs.
+    Pause,
+    /// To let them go on.
+    Unpause,
+    /// To begin anew, as by the reset button.
+    Reset,
+    /// To reboot.
+    SoftReboot,
+    /// To hold its file systems, for no longer than this.
+    Freeze {
+        /// Until it is thawed by itself; the launcher's own limit, if nobody says.
+        thaw_after: Option<Duration>,
+    },
+    /// To let writes go on.
+    Unfreeze,
+    /// What its agent tells of it: a `VirtualMachineInstanceGuestAgentInfo`.
+    Info,
+    /// Who is logged in: a `VirtualMachineInstanceGuestOSUserList`.
+    Users,
+    /// What is mounted: a `VirtualMachineInstanceFileSystemList`.
+    Filesystems,
+    /// What is on its screen, as a PNG.
+    Screenshot,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    /// It is done.
+    Done,
+    /// An object.
+    Object(Value),
+    /// A picture.
+    Picture(Bytes),
+}
+
+/// A way into a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Its first serial port.
+    Console,
+    /// Its screen, keyboard and mouse.
+    Vnc {
+        /// Fails if somebody else is there, instead of sending them away.
+        preserve: bool,
+    },
+    /// A TCP port, dialled from within its pod.
+    Port {
+        /// The port.
+        port: u16,
+    },
+}
+
+/// Why a guest did not do it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GuestError {
+    /// Nobody here knows it.
+    #[error("{0}")]
+    Unknown(String),
+    /// It is not in a state for that.
+    #[error("{0}")]
+    Refused(String),
+    /// It, or what runs it, failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Bytes to and from a guest. An error of a read is why the connection has ended; its words are for the client.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection that is open.
+pub type Connection = Box<dyn Stream>;
+
+/// An answer that is on its way.
+pub type Answering<T> = Pin<Box<dyn Future<Output = Result<T, GuestError>> + Send>>;
+
+/// Guests of all nodes.
+pub trait Guests: Send + Sync {
+    /// Asks one of them.
+    fn ask(&self, guest: GuestName, question: Question) -> Answering<Reply>;
+
+    /// Opens a way into one of them.
+    fn open(&self, guest: GuestName, way: Way) -> Answering<Connection>;
+}

@@ -1,0 +1,203 @@
+//! What is done to a VM: its object is changed, and its controller acts on that.
+
+use std::time::Duration;
+
+use api::subresources::{EvacuateCancelOptions, MigrateOptions, RestartOptions, StartOptions, StopOptions};
+use api::vm::VirtualMachine;
+use api::vmi::VirtualMachineInstance;
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use super::answer::{self, Problem, Subject};
+use super::routes::Scope;
+use super::{Call, Inner};
+use crate::lifecycle::{self, Change, Fault, Plan, Refusal};
+
+/// A change that met another one is decided anew so often; a VM's controllers write no more than that at once.
+const ATTEMPTS: usize = 5;
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(50);
+
+type Answer = Result<Response<Full<Bytes>>, Problem>;
+
+impl Inner {
+    pub(super) async fn start(&self, call: &Call) -> Answer {
+        let options: StartOptions = call.options()?;
+        let paused = options.paused == Some(true);
+        self.change(call, is_dry(options.dry_run.as_ref())?, |vm, vmi| lifecycle::start(vm, vmi, paused)).await
+    }
+
+    pub(super) async fn stop(&self, call: &Call) -> Answer {
+        let options: StopOptions = call.options()?;
+        let grace = options.grace_period;
+        self.change(call, is_dry(options.dry_run.as_ref())?, |vm, vmi| lifecycle::stop(vm, vmi, grace)).await
+    }
+
+    pub(super) async fn restart(&self, call: &Call) -> Answer {
+        let options: RestartOptions = call.options()?;
+        let grace = options.grace_period_seconds;
+        self.change(call, is_dry(options.dry_run.as_ref())?, |vm, vmi| lifecycle::restart(vm, vmi, grace)).await
+    }
+
+    /// Writes what is decided, on the objects as they are.
+    async fn change<D>(&self, call: &Call, dry_run: bool, decide: D) -> Answer
+    where
+        D: Fn(&VirtualMachine, Option<&VirtualMachineInstance>) -> Result<Plan, Refusal>,
+    {
+        let name = &call.matched.name;
+        let mut attempt = 1;
+        loop {
+            let vm = self.vm(call).await?;
+            let vmi = self.instance_if_any(call).await?;
+            let plan = decide(&vm, vmi.as_ref()).map_err(|refusal| refused(name, &refusal))?;
+            match self.write(call, &plan, dry_run).await {
+                Ok(()) => return Ok(answer::empty(StatusCode::ACCEPTED)),
+                Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
+                    attempt += 1;
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    return Err(Problem::conflict(Subject::Vm, name, "others change it all the time; try again"));
+                }
+                Err(error) => return Err(Problem::of_server(&error)),
+            }
+        }
+    }
+
+    async fn write(&self, call: &Call, plan: &Plan, dry_run: bool) -> Result<(), kube::Error> {
+        let name = &call.matched.name;
+        let parameters = PatchParams { dry_run, ..PatchParams::default() };
+        if let Some(patch) = &plan.instance {
+            self.instances(call).patch(name, &parameters, &Patch::Merge(patch)).await?;
+        }
+        let vms = self.vms(call);
+        match &plan.vm {
+            Change::Object(patch) => vms.patch(name, &parameters, &Patch::Merge(patch)).await?,
+            Change::Status(patch) => vms.patch_status(name, &parameters, &Patch::Merge(patch)).await?,
+        };
+        Ok(())
+    }
+
+    pub(super) async fn migrate(&self, call: &Call) -> Answer {
+        let options: MigrateOptions = call.options()?;
+        let dry_run = is_dry(options.dry_run.as_ref())?;
+        self.vm(call).await?;
+        let name = &call.matched.name;
+        let vmi = self.instance(call).await?;
+        if !vmi.is_running() {
+            return Err(Problem::conflict(Subject::Vm, name, "VM is not running"));
+        }
+        let kind = GroupVersionKind::gvk("kubevirt.io", "v1", "VirtualMachineInstanceMigration");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "virtualmachineinstancemigrations");
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &call.matched.namespace, &resource);
+        let mut spec = json!({ "vmiName": name });
+        if let Some(selector) = options.added_node_selector.filter(|selector| !selector.is_empty()) {
+            spec["addedNodeSelector"] = json!(selector);
+        }
+        let mut migration = DynamicObject::new("", &resource).data(json!({ "spec": spec }));
+        migration.metadata.name = None;
+        migration.metadata.generate_name = Some("kubevirt-migrate-vm-".to_owned());
+        let parameters = PostParams { dry_run, ..PostParams::default() };
+        api.create(&parameters, &migration).await.map_err(|error| Problem::of_server(&error))?;
+        Ok(answer::empty(StatusCode::ACCEPTED))
+    }
+
+    pub(super) async fn cancel_evacuation(&self, call: &Call) -> Answer {
+        let vmi = match call.matched.scope {
+            Scope::Vm => self.instance_of_vm(call).await?,
+            _ => self.instance(call).await?,
+        };
+        let evacuated = vmi.status.as_ref().and_then(|status| status.evacuation_node_name.clone()).unwrap_or_default();
+        if evacuated.is_empty() {
+            return Ok(answer::empty(StatusCode::OK));
+        }
+        if call.body.is_empty() {
+            return Err(Problem::bad_request("No body"));
+        }
+        let options: EvacuateCancelOptions = serde_json::from_slice(&call.body).map_err(|e| super::unreadable(&e))?;
+        let name = &call.matched.name;
+        if options.evacuation_node_name != evacuated {
+            let why = format!("it is evacuated from {evacuated:?}, not from {:?}", options.evacuation_node_name);
+            return Err(Problem::conflict(Subject::Instance, name, why));
+        }
+        let (uid, version) = (&vmi.metadata.uid, &vmi.metadata.resource_version);
+        let patch = json!({
+            "metadata": { "uid": uid, "resourceVersion": version }, "status": { "evacuationNodeName": null },
+        });
+        let parameters = PatchParams { dry_run: is_dry(options.dry_run.as_ref())?, ..PatchParams::default() };
+        let written = self.instances(call).patch(name, &parameters, &Patch::Merge(&patch)).await;
+        written.map_err(|error| Problem::of_server(&error))?;
+        Ok(answer::empty(StatusCode::OK))
+    }
+
+    pub(super) fn vms(&self, call: &Call) -> Api<VirtualMachine> {
+        Api::namespaced(self.client.clone(), &call.matched.namespace)
+    }
+
+    pub(super) fn instances(&self, call: &Call) -> Api<VirtualMachineInstance> {
+        Api::namespaced(self.client.clone(), &call.matched.namespace)
+    }
+
+    pub(super) async fn vm(&self, call: &Call) -> Result<VirtualMachine, Problem> {
+        let name = &call.matched.name;
+        let found = self.vms(call).get_opt(name).await;
+        let found = found.map_err(|error| Problem::internal(format!("unable to retrieve vm [{name}]: {error}")))?;
+        found.ok_or_else(|| Problem::not_found(Subject::Vm, name))
+    }
+
+    pub(super) async fn instance_if_any(&self, call: &Call) -> Result<Option<VirtualMachineInstance>, Problem> {
+        let name = &call.matched.name;
+        let found = self.instances(call).get_opt(name).await;
+        found.map_err(|error| Problem::internal(format!("unable to retrieve vmi [{name}]: {error}")))
+    }
+
+    pub(super) async fn instance(&self, call: &Call) -> Result<VirtualMachineInstance, Problem> {
+        let found = self.instance_if_any(call).await?;
+        found.ok_or_else(|| Problem::not_found(Subject::Instance, &call.matched.name))
+    }
+
+    /// The instance of a VM, and not one that only has its name.
+    pub(super) async fn instance_of_vm(&self, call: &Call) -> Result<VirtualMachineInstance, Problem> {
+        let name = &call.matched.name;
+        let vm = self.vm(call).await?;
+        if vm.status.as_ref().and_then(|status| status.created) != Some(true) {
+            return Err(Problem::conflict(Subject::Vm, name, "VMI is not started"));
+        }
+        let vmi = self.instance(call).await?;
+        let mut owners = vmi.metadata.owner_references.iter().flatten();
+        if owners.any(|owner| Some(&owner.uid) == vm.metadata.uid.as_ref()) {
+            return Ok(vmi);
+        }
+        Err(Problem::internal(format!("unable to retrieve vmi [{name}] for vm: it belongs to somebody else")))
+    }
+}
+
+/// Whether nothing is to be stored. Only all or nothing can be asked for, as in Kubernetes.
+pub(super) fn is_dry(asked: Option<&Vec<String>>) -> Result<bool, Problem> {
+    let asked = asked.map(Vec::as_slice).unwrap_or_default();
+    if let Some(other) = asked.iter().find(|one| *one != "All") {
+        let message = format!("dryRun: Unsupported value: {other:?}: supported values: \"All\"");
+        return Err(Problem::bad_request(message));
+    }
+    Ok(!asked.is_empty())
+}
+
+fn refused(name: &str, refusal: &Refusal) -> Problem {
+    match refusal.fault() {
+        Fault::Conflict => Problem::conflict(Subject::Vm, name, refusal),
+        Fault::Request => Problem::bad_request(refusal.to_string()),
+        Fault::Internal => Problem::internal(refusal),
+    }
+}
+
+/// An object with its kind, as answers have it.
+pub(super) fn whole(kind: &str, mut object: Value) -> Value {
+    object["apiVersion"] = "kubevirt.io/v1".into();
+    object["kind"] = kind.into();
+    object
+}

@@ -1,0 +1,150 @@
+//! This machine: launchers in pods of its kubelet, networks in their namespaces, disks in their containers.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::vmi::VirtualMachineInstance;
+use kube::Client;
+use launcher_api::names::{NETWORK_SOCKET, SOCKETS};
+use launcher_api::{Greeting, Outcome};
+use manager::errors::chain;
+
+use super::{Doing, Host};
+use crate::container_disks;
+use crate::folders;
+use crate::identity;
+use crate::isolation::Peer;
+use crate::launchers::{Entry, LauncherId, connection};
+use crate::networks::{Link, Networks, Place};
+use crate::ownership;
+
+/// The machine that this process runs on.
+pub(crate) struct Machine {
+    /// The kubelet's directory of pods.
+    pods: PathBuf,
+    /// Where the state of networks is kept.
+    networks_state: PathBuf,
+    client: Client,
+    networks: Arc<dyn Networks>,
+    /// The launchers that can be spoken to, by pod.
+    reached: Mutex<BTreeMap<String, Arc<Reached>>>,
+}
+
+/// A launcher that can be spoken to.
+pub(crate) struct Reached {
+    /// The UID of its instance.
+    pub(crate) instance: String,
+    /// The UID of its pod.
+    pub(crate) pod: String,
+    /// Who is behind its socket.
+    pub(crate) peer: Peer,
+    pub(crate) client: launcher_api::client::Client,
+    pub(crate) greeting: Greeting,
+}
+
+impl Machine {
+    pub(crate) fn new(pods: PathBuf, networks_state: PathBuf, client: Client, networks: Arc<dyn Networks>) -> Self {
+        Self { pods, networks_state, client, networks, reached: Mutex::default() }
+    }
+
+    /// The kubelet's directory of pods.
+    pub(crate) fn pods(&self) -> PathBuf {
+        self.pods.clone()
+    }
+
+    /// The launcher of a pod can be spoken to.
+    pub(crate) fn reached(&self, launcher: Reached) {
+        self.launchers().insert(launcher.pod.clone(), Arc::new(launcher));
+    }
+
+    /// It cannot, for now or any more.
+    pub(crate) fn lost(&self, pod: &str) {
+        self.launchers().remove(pod);
+    }
+
+    fn launchers(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Reached>>> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn launcher(&self, pod: &str) -> Option<Arc<Reached>> {
+        self.launchers().get(pod).cloned()
+    }
+
+    /// The launcher of an instance on this node. A second one of the same instance is always on another node.
+    pub(crate) fn launcher_of(&self, instance: &str) -> Option<Arc<Reached>> {
+        self.launchers().values().find(|launcher| launcher.instance == instance).cloned()
+    }
+
+    /// The launcher's network namespace, and the user and group that it runs as.
+    fn namespace(&self, pod: &str) -> Option<(OwnedFd, (u32, u32))> {
+        let launcher = self.launcher(pod).filter(|launcher| launcher.peer.is_alive())?;
+        Some((launcher.peer.network().ok()?, (launcher.peer.uid, launcher.peer.gid)))
+    }
+
+    fn network_socket(&self, pod: &str) -> io::Result<OwnedFd> {
+        let pods = folders::open_own(&self.pods)?;
+        let folder = folders::open_beneath(&pods, &folders::volume_path(pod, SOCKETS))?;
+        folders::open_socket(&folder, NETWORK_SOCKET)
+    }
+
+    /// Where the state of a pod's network is kept.
+    fn network_state(&self, pod: &str) -> PathBuf {
+        self.networks_state.join(format!("{pod}.json"))
+    }
+
+    async fn connect(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<Vec<Link>, Outcome> {
+        let (namespace, owner) =
+            self.namespace(&id.pod).ok_or_else(|| Outcome::retry("cannot find the launcher's network namespace"))?;
+        let socket =
+            self.network_socket(&id.pod).map_err(|error| Outcome::retry(format!("{NETWORK_SOCKET}: {error}")))?;
+        std::fs::create_dir_all(&self.networks_state).map_err(|error| Outcome::retry(error.to_string()))?;
+        let vm = identity::vm_of(&self.client, vmi).await.map_err(|error| Outcome::retry(chain(&error)))?;
+        let identity = vm.unwrap_or_else(|| id.uid.clone());
+        // The descriptor stays open until the network is made.
+        let path = folders::by_descriptor(socket.as_fd());
+        let place = Place { namespace, owner, identity, state: self.network_state(&id.pod), socket: path };
+        self.networks.connect(place, vmi).await.map_err(|error| error.outcome())
+    }
+}
+
+impl Host for Machine {
+    fn keep(self: Arc<Self>, entry: Arc<Entry>, patience: Duration) -> Doing<'static, ()> {
+        Box::pin(connection::keep(self, entry, patience))
+    }
+
+    fn bring_disks<'a>(
+        &'a self,
+        id: &'a LauncherId,
+        vmi: &'a VirtualMachineInstance,
+    ) -> Doing<'a, Result<(), Outcome>> {
+        Box::pin(
+            async move { container_disks::mount_all(&self.pods, &id.pod, vmi).await.map_err(|error| error.outcome()) },
+        )
+    }
+
+    fn connect_network<'a>(
+        &'a self,
+        id: &'a LauncherId,
+        vmi: &'a VirtualMachineInstance,
+    ) -> Doing<'a, Result<Vec<Link>, Outcome>> {
+        Box::pin(self.connect(id, vmi))
+    }
+
+    fn give_devices(&self, id: &LauncherId) -> io::Result<()> {
+        self.launcher(&id.pod).map_or(Ok(()), |launcher| ownership::give_devices(&launcher.peer))
+    }
+
+    fn clean_up(&self, id: &LauncherId) -> io::Result<()> {
+        container_disks::unmount_all(&self.pods, &id.pod)?;
+        if let Err(error) = std::fs::remove_file(self.network_state(&id.pod))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "cannot remove the state of a network");
+        }
+        Ok(())
+    }
+}

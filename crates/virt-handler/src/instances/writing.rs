@@ -1,0 +1,95 @@
+//! The one write of an instance, and what people read of it.
+
+use api::vmi::VirtualMachineInstance;
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use manager::events::Kind;
+use manager::worker::Next;
+
+use super::{InstanceError, Instances, LOOK_AGAIN, Notes};
+use crate::launchers::{LauncherId, View};
+use crate::node;
+use crate::status::{self, Facts};
+
+impl Instances {
+    /// Writes what differs, if anything does. Tells when to look again, if that is known.
+    pub(super) async fn write_status(
+        &self,
+        id: &LauncherId,
+        vmi: &VirtualMachineInstance,
+        phase: Option<&Phase>,
+    ) -> Result<Option<Next>, InstanceError> {
+        let starts = phase.is_some_and(Phase::is_running) && vmi.phase().is_scheduled();
+        // After a crash between the start and its write, the network is there and only its addresses are unknown.
+        if starts && let Err(failure) = self.connect_network(id, vmi).await {
+            tracing::warn!(error = %failure, "cannot read the guest's addresses");
+        }
+        if starts && self.note(id, |notes| notes.guest.is_none()) {
+            self.fetch_guest(id).await;
+        }
+        let Some(next) = self.next_status(id, vmi, phase) else { return Ok(None) };
+        let Some(patch) = status::change(vmi, &next) else { return Ok(None) };
+        let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &id.key.namespace);
+        match api.patch(&id.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(written) => {
+                let version = written.metadata.resource_version.as_deref();
+                self.writes(|writes| writes.note(id.uid.clone(), version));
+                let domain = self.launchers.view(id).and_then(|view| view.domain);
+                self.tell(vmi, &next, domain.map(|domain| domain.reason).unwrap_or_default().as_str());
+                Ok(None)
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(Some(Next::After(LOOK_AGAIN))),
+            Err(error) => Err(InstanceError::Server(error)),
+        }
+    }
+
+    /// None if nothing is known that could change it.
+    fn next_status(
+        &self,
+        id: &LauncherId,
+        vmi: &VirtualMachineInstance,
+        phase: Option<&Phase>,
+    ) -> Option<VirtualMachineInstance> {
+        let Notes { efforts, links, guest: model, .. } = self.note(id, |notes| notes.clone());
+        if phase.is_none() && efforts.failure().is_none() {
+            return None;
+        }
+        let View { domain, guest, .. } = self.launchers.view(id).unwrap_or_default();
+        let offer = self.setup.found.borrow().offer();
+        let wanted = vmi.spec.domain.machine.as_ref().and_then(|machine| machine.type_.as_deref());
+        let machine = offer.as_deref().and_then(|offer| node::machine(offer, wanted));
+        let facts = Facts {
+            domain: domain.as_ref(),
+            guest: guest.as_ref(),
+            links: links.as_deref(),
+            outcome: efforts.outcome.as_ref(),
+            model: model.as_deref(),
+            machine,
+            is_emulated: offer.as_deref().is_some_and(|offer| offer.is_emulated),
+        };
+        Some(status::next(vmi, phase, &facts, (self.now)()))
+    }
+
+    /// What people should read of a new phase.
+    fn tell(&self, old: &VirtualMachineInstance, new: &VirtualMachineInstance, why: &str) {
+        if old.phase() == new.phase() {
+            return;
+        }
+        tracing::info!(phase = %new.phase(), "the phase of the instance changed");
+        let (kind, reason, message) = match new.phase() {
+            Phase::Running => (Kind::Normal, "Started", "VirtualMachineInstance started.".to_owned()),
+            Phase::Succeeded => (Kind::Normal, "Stopped", "The VirtualMachineInstance was shut down.".to_owned()),
+            Phase::Failed => (Kind::Warning, "Stopped", crashed(why)),
+            _ => return,
+        };
+        self.record_event(new, kind, reason, message);
+    }
+}
+
+/// KubeVirt's words, which others look for, and the reason, which helps.
+fn crashed(why: &str) -> String {
+    let words = "The VirtualMachineInstance crashed";
+    if why.is_empty() { format!("{words}.") } else { format!("{words}: {why}.") }
+}

@@ -1,0 +1,183 @@
+//! Changes a running guest to match its instance, as far as that is possible while it runs.
+//!
+//! # Guarantees
+//! - It can be done again after any failure: what was done half is undone or finished first, what was done is not done twice.
+//! - What the guest sees is written down after each step, so that the model never lags behind by more than the step under way.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::vmi::VirtualMachineInstance;
+use hypervisor::guest::build::{Before, build};
+use hypervisor::guest::{DeviceId, Guest};
+use hypervisor::qmp::QmpError;
+use hypervisor::qmp::commands::QomList;
+use hypervisor::render::{self, Part};
+use hypervisor::step::{Difference, Step, difference};
+use hypervisor::wiring::Attachment;
+use launcher_api::Outcome;
+use tokio::time::timeout;
+
+use crate::boot::{Started, Workbench, refusal};
+use crate::driver::Handle;
+use crate::errors::chain;
+use crate::model::{self, ModelError};
+use crate::volumes::VolumeError;
+
+/// How long a guest has to let go of a device before its caller is told to come again.
+const DEPARTURE: Duration = Duration::from_secs(5);
+
+/// Why a guest is not yet what was asked for.
+#[derive(Debug, thiserror::Error)]
+enum ChangeError {
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    #[error("plug in {0}")]
+    Plug(String, #[source] QmpError),
+    #[error("unplug {0}")]
+    Unplug(String, #[source] QmpError),
+    #[error("{0} can only be plugged in when the guest starts")]
+    NotLive(String),
+    #[error("the guest has not released {0} yet")]
+    InUse(String),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+/// Compares and applies. A refusal leaves the guest as it is.
+pub(crate) async fn apply(
+    started: &mut Started,
+    vmi: &VirtualMachineInstance,
+    interfaces: BTreeMap<String, Attachment>,
+    workbench: &Workbench,
+) -> Outcome {
+    let old = started.handle.guest.borrow().clone();
+    let new = match build(vmi, started.wiring.accelerator, Before::Running(&old)) {
+        Ok(new) => new,
+        Err(refusals) => return Outcome::Never(refusals.iter().map(refusal).collect()),
+    };
+    let Difference { steps, migration, mut restart } = difference(&old, &new);
+    restart.extend(started.prepared.changed(vmi));
+    if !steps.is_empty() {
+        started.wiring.interfaces.extend(interfaces);
+        if let Err(error) = take(started, vmi, &new, steps, workbench).await {
+            tracing::warn!(error = chain(&error), "cannot change the guest yet");
+            return match error {
+                ChangeError::Volume(VolumeError::Refused(refused)) => Outcome::Never(vec![refusal(&refused)]),
+                error => Outcome::retry(chain(&error)),
+            };
+        }
+    }
+    // A restart brings about what waits for a migration as well.
+    match (migration.is_empty(), restart.is_empty()) {
+        (true, true) => Outcome::Done,
+        (false, true) => Outcome::NeedsMigration(migration),
+        (_, false) => Outcome::NeedsRestart([restart, migration].concat()),
+    }
+}
+
+async fn take(
+    started: &mut Started,
+    vmi: &VirtualMachineInstance,
+    new: &Guest,
+    steps: Vec<Step>,
+    workbench: &Workbench,
+) -> Result<(), ChangeError> {
+    started.prepared.add_missing(vmi, &workbench.workshop()).await?;
+    started.wiring.volumes.clone_from(&started.prepared.volumes);
+    for step in steps {
+        match &step {
+            Step::Plug(id, device) => {
+                let name = device.of.clone().unwrap_or_else(|| id.to_string());
+                plug(&started.handle, id, &name, &parts(started, new, id)?).await?;
+            }
+            Step::Unplug(id, device) => {
+                let name = device.of.clone().unwrap_or_else(|| id.to_string());
+                let old = started.handle.guest.borrow().clone();
+                unplug(&started.handle, id, &name, &parts(started, &old, id)?).await?;
+                started.prepared.remove(&name);
+                started.wiring.interfaces.remove(&name);
+            }
+        }
+        let (what, id, device) = match &step {
+            Step::Plug(id, device) => ("plugged in", id, device),
+            Step::Unplug(id, device) => ("unplugged", id, device),
+        };
+        tracing::info!(%id, name = device.of.as_deref().unwrap_or_default(), what, "the guest was changed");
+        let mut now = Guest::clone(&started.handle.guest.borrow());
+        step.apply(&mut now);
+        // Ids that were given out are never given out again, whatever becomes of the steps behind this one.
+        now.minted.clone_from(&new.minted);
+        model::store(&started.wiring.runtime, &now)?;
+        started.handle.guest.send_replace(Arc::new(now));
+    }
+    Ok(())
+}
+
+fn parts(started: &Started, guest: &Guest, id: &DeviceId) -> Result<Vec<Part>, ChangeError> {
+    render::parts(guest, &started.wiring, id).map_err(|refusals| {
+        let first = refusals.into_iter().next().map(|refusal| refusal.to_string());
+        ChangeError::NotLive(first.unwrap_or_else(|| id.to_string()))
+    })
+}
+
+/// Puts a device together, the guest's side last.
+async fn plug(handle: &Handle, id: &DeviceId, name: &str, parts: &[Part]) -> Result<(), ChangeError> {
+    if is_there(handle, id).await.map_err(|error| ChangeError::Plug(name.to_owned(), error))? {
+        return Ok(());
+    }
+    // What an earlier attempt has left is in the way of this one.
+    take_apart(handle, parts).await;
+    for part in parts {
+        let call = part.add().ok_or_else(|| ChangeError::NotLive(name.to_owned()))?;
+        if let Err(error) = handle.qmp.execute(call).await {
+            take_apart(handle, parts).await;
+            return Err(ChangeError::Plug(name.to_owned(), error));
+        }
+    }
+    Ok(())
+}
+
+/// Asks the guest to let go of a device, and takes apart what was behind it.
+async fn unplug(handle: &Handle, id: &DeviceId, name: &str, parts: &[Part]) -> Result<(), ChangeError> {
+    let failed = |error| ChangeError::Unplug(name.to_owned(), error);
+    let mut departures = handle.departures();
+    if is_there(handle, id).await.map_err(failed)? {
+        if let Some(call) = parts.last().and_then(Part::remove) {
+            // It may have been asked before, and not have answered yet.
+            if let Err(error) = handle.qmp.execute(call).await {
+                tracing::debug!(%error, "ask the guest to release a device");
+            }
+        }
+        let gone = async {
+            while is_there(handle, id).await? {
+                if departures.changed().await.is_err() {
+                    return Err(QmpError::Closed);
+                }
+            }
+            Ok(())
+        };
+        match timeout(DEPARTURE, gone).await {
+            Ok(gone) => gone.map_err(failed)?,
+            Err(_) => return Err(ChangeError::InUse(name.to_owned())),
+        }
+    }
+    take_apart(handle, parts).await;
+    Ok(())
+}
+
+/// Removes what is behind a device that is not there. What is not there either is no problem.
+async fn take_apart(handle: &Handle, parts: &[Part]) {
+    let behind = parts.iter().rev().filter(|part| !matches!(part, Part::Device(_)));
+    for call in behind.filter_map(Part::remove) {
+        if let Err(error) = handle.qmp.execute(call).await {
+            tracing::debug!(%error, "remove the backend of a device");
+        }
+    }
+}
+
+async fn is_there(handle: &Handle, id: &DeviceId) -> Result<bool, QmpError> {
+    let devices = handle.qmp.execute(QomList { path: "/machine/peripheral" }).await?;
+    Ok(devices.iter().any(|device| device.name == id.as_str()))
+}

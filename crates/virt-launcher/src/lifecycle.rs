@@ -1,0 +1,388 @@
+//! The life of one guest in one launcher: a pure function of requests, events and time.
+//!
+//! ```text
+//! boot ──────> Starting ──> Running <──> Paused ──> Left ──give──> (it ends here, and lives on there)
+//!                              ^                      │
+//! arrival ──> Awaiting ──> Loaded ──take──> Running   └──returned──> Running
+//!
+//! any of them ──> Stopping ──> Ended
+//! ```
+//! The driver feeds it inputs one at a time and carries its actions out in order. It decides; it does nothing itself.
+//!
+//! # Guarantees
+//! - The vCPUs are let run only by a launcher that holds the [`Grant`], after that was written down.
+//! - A grant is written down before anybody is told of it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::domain::{Domain, End, Exit, Pause, State, end_of};
+use crate::grant::{Grant, GrantError};
+
+/// How often a guest that was asked to power off is asked again. Some read the button only late in their boot.
+pub const PRESS_AGAIN: Duration = Duration::from_secs(5);
+
+/// What somebody wants of a guest.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Request {
+    /// Stop the vCPUs.
+    Pause,
+    /// Let the vCPUs run on.
+    Unpause,
+    /// Press the reset button.
+    Reset,
+    /// Ask the guest to power off, and kill it when the time is over.
+    Shutdown {
+        /// How long the guest may take.
+        grace: Duration,
+    },
+    /// End it at once.
+    Kill,
+    /// Promise the guest to another launcher, where its state has gone.
+    Give { to: String },
+    /// Let the guest run here: another launcher has promised it.
+    Take { from: String },
+    /// Give up for good a guest that was awaited, and end.
+    Renounce,
+    /// Let the guest run here again: another launcher has renounced it.
+    Returned { by: String },
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Denied {
+    /// QEMU is not up yet.
+    #[error("the guest is still being started")]
+    Starting,
+    /// It was told to power off.
+    #[error("the guest is shutting down")]
+    Stopping,
+    /// It is gone.
+    #[error("the guest has ended")]
+    Ended,
+    /// Its state is on the way from one launcher to another.
+    #[error("the guest is being handed over between two launchers")]
+    Away,
+    /// Its state has not gone anywhere.
+    #[error("the guest is not being handed over between two launchers")]
+    Here,
+    /// Its grant says otherwise.
+    #[error(transparent)]
+    Grant(#[from] GrantError),
+}
+
+/// Something that QEMU told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Told {
+    /// The vCPUs run.
+    Resumed,
+    /// The vCPUs are stopped.
+    Stopped,
+    /// A disk failed, and the guest was stopped for it.
+    IoError,
+    /// The guest was reset.
+    Reset,
+    /// The guest's kernel panicked.
+    Panicked,
+    /// QEMU stopped the guest for good, by an error that is not the guest's.
+    InternalError {
+        /// It happened under KVM and soon after the start.
+        kvm_is_suspect: bool,
+    },
+    /// QEMU is about to end, for this reason.
+    Shutdown(String),
+    /// A guest agent opened or closed its channel.
+    Agent(bool),
+    /// The guest's state has come or gone, whole.
+    Migrated,
+}
+
+/// What the driver is to do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Action {
+    /// Let the vCPUs run.
+    Continue,
+    /// Stop the vCPUs.
+    Stop,
+    /// Press the reset button.
+    Reset,
+    /// Ask the guest to power off.
+    PressPower,
+    /// Kill QEMU.
+    Kill,
+    /// Write down who may write. If that fails, nothing that follows is done.
+    Keep(Grant),
+    /// Tell everyone what the domain is like now.
+    Publish,
+}
+
+/// A guest's state, and what is pending.
+#[derive(Clone, Debug)]
+pub struct Lifecycle {
+    domain: Domain,
+    grant: Grant,
+    /// It is to stay paused when it is up.
+    paused: bool,
+    /// The guest ran at least once.
+    started: bool,
+    /// The launcher has killed it.
+    killed: bool,
+    /// The next stop was asked for by a user.
+    pausing: bool,
+    /// The next stop is because of a disk.
+    io_error: bool,
+    /// What QEMU told about its end.
+    told: Option<String>,
+    /// It was killed for an internal error of QEMU; whether KVM is to blame.
+    internal_error: Option<bool>,
+    /// When a stopping guest is killed, and when it is asked again.
+    kill_at: Option<Instant>,
+    press_at: Option<Instant>,
+}
+
+impl Lifecycle {
+    /// A guest that boots here; it stays paused if its start strategy says so.
+    #[must_use]
+    pub fn boot(paused: bool) -> Self {
+        Self::new(Grant::Holder, paused)
+    }
+
+    /// A guest whose state will come from another launcher.
+    #[must_use]
+    pub fn arrival(from: &str) -> Self {
+        Self::new(Grant::Awaiting { from: from.to_owned() }, false)
+    }
+
+    fn new(grant: Grant, paused: bool) -> Self {
+        Self {
+            domain: Domain { sequence: 0, state: State::Starting, agent_connected: false, resets: 0 },
+            grant,
+            paused,
+            started: false,
+            killed: false,
+            pausing: false,
+            io_error: false,
+            told: None,
+            internal_error: None,
+            kill_at: None,
+            press_at: None,
+        }
+    }
+
+    /// QEMU is up, and nothing runs in it.
+    pub fn up(&mut self) -> Vec<Action> {
+        let mut actions = vec![Action::Keep(self.grant.clone())];
+        match (&self.grant, self.paused) {
+            (Grant::Holder, false) => actions.push(Action::Continue),
+            // Whoever unpauses it starts it.
+            (Grant::Holder, true) => actions.extend(self.enter(State::Paused(Pause::ByUser))),
+            (Grant::Given { .. } | Grant::Awaiting { .. } | Grant::Renounced, _) => {
+                actions.extend(self.enter(State::Awaiting));
+            }
+        }
+        actions
+    }
+
+    /// Who may write.
+    #[must_use]
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// The guest as everyone sees it.
+    #[must_use]
+    pub fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// When something is due although nothing happens.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        [self.kill_at, self.press_at].into_iter().flatten().min()
+    }
+
+    /// A request: taken with what is to be done, or denied. What is already so is taken and needs nothing.
+    ///
+    /// # Errors
+    /// When the guest is in no state for it.
+    pub fn request(&mut self, request: &Request, now: Instant) -> Result<Vec<Action>, Denied> {
+        match (request, &self.domain.state) {
+            (Request::Kill, State::Ended(_)) | (Request::Shutdown { .. }, State::Ended(_)) => Ok(vec![]),
+            (_, State::Ended(_)) => Err(Denied::Ended),
+            (Request::Kill, _) => Ok(self.kill()),
+            (Request::Shutdown { grace }, _) => Ok(self.shut_down(*grace, now)),
+            (_, State::Starting) => Err(Denied::Starting),
+            (_, State::Stopping) => Err(Denied::Stopping),
+            (Request::Give { to }, State::Left) => Ok(vec![self.keep(self.grant.give(to)?)]),
+            (Request::Returned { by }, State::Left) => Ok(vec![self.keep(self.grant.returned(by)?), Action::Continue]),
+            (Request::Take { from }, State::Loaded) => Ok(vec![self.keep(self.grant.take(from)?), Action::Continue]),
+            (Request::Renounce, State::Awaiting | State::Loaded) => {
+                let kept = self.keep(self.grant.renounce()?);
+                Ok([vec![kept], self.kill()].concat())
+            }
+            // Told again what was done.
+            (Request::Take { .. } | Request::Returned { .. }, State::Running | State::Paused(_)) => Ok(vec![]),
+            (Request::Give { .. } | Request::Renounce, State::Running | State::Paused(_)) => Err(Denied::Here),
+            // Nobody else was promised it yet.
+            (Request::Unpause, State::Left) if self.grant.may_write() => Ok(vec![Action::Continue]),
+            (_, State::Awaiting | State::Loaded | State::Left) => Err(Denied::Away),
+            (Request::Pause, State::Paused(_)) | (Request::Unpause, State::Running) => Ok(vec![]),
+            (Request::Pause, State::Running) => {
+                self.pausing = true;
+                Ok(vec![Action::Stop])
+            }
+            (Request::Unpause, State::Paused(_)) => Ok(vec![Action::Continue]),
+            (Request::Reset, State::Running | State::Paused(_)) => Ok(vec![Action::Reset]),
+        }
+    }
+
+    /// Something that QEMU told.
+    pub fn told(&mut self, told: Told) -> Vec<Action> {
+        if matches!(self.domain.state, State::Ended(_)) {
+            return vec![];
+        }
+        match told {
+            // Somebody at the monitor let it run, who may not: another launcher may be writing to the same disks.
+            Told::Resumed if !self.grant.may_write() => self.kill(),
+            Told::Migrated => match self.domain.state {
+                State::Awaiting => self.enter(State::Loaded),
+                State::Running | State::Paused(_) => self.enter(State::Left),
+                State::Starting | State::Loaded | State::Left | State::Stopping | State::Ended(_) => vec![],
+            },
+            Told::Resumed => {
+                self.started = true;
+                self.pausing = false;
+                self.io_error = false;
+                // A guest that is to power off must run to do so; it stays on its way out.
+                if self.domain.state == State::Stopping { vec![] } else { self.enter(State::Running) }
+            }
+            // QEMU stops what it sends and what it has loaded.
+            Told::Stopped
+                if matches!(self.domain.state, State::Stopping | State::Awaiting | State::Loaded | State::Left) =>
+            {
+                vec![]
+            }
+            Told::Stopped => {
+                let pause = match (std::mem::take(&mut self.pausing), std::mem::take(&mut self.io_error)) {
+                    (true, _) => Pause::ByUser,
+                    (false, true) => Pause::IoError,
+                    (false, false) => Pause::ByQemu,
+                };
+                self.enter(State::Paused(pause))
+            }
+            Told::IoError => {
+                self.io_error = true;
+                // The order of the two events is not promised.
+                if self.domain.state == State::Paused(Pause::ByQemu) {
+                    self.io_error = false;
+                    return self.enter(State::Paused(Pause::IoError));
+                }
+                vec![]
+            }
+            Told::Reset => {
+                self.domain.resets += 1;
+                self.publish()
+            }
+            Told::Panicked => {
+                self.told = Some("guest-panic".to_owned());
+                vec![]
+            }
+            Told::InternalError { kvm_is_suspect } => {
+                // Nothing brings such a guest back; left alone it would look like one that is paused.
+                self.internal_error.get_or_insert(kvm_is_suspect);
+                self.kill()
+            }
+            Told::Shutdown(reason) => {
+                // A panic is the cause, whatever QEMU calls what follows from it.
+                self.told.get_or_insert(reason);
+                vec![]
+            }
+            Told::Agent(connected) if connected == self.domain.agent_connected => vec![],
+            Told::Agent(connected) => {
+                self.domain.agent_connected = connected;
+                self.publish()
+            }
+        }
+    }
+
+    /// QEMU is gone.
+    pub fn exited(&mut self, exit: &Exit) -> Vec<Action> {
+        let end = match (&self.grant, self.internal_error) {
+            (Grant::Given { .. }, _) => End::Moved,
+            (Grant::Awaiting { .. } | Grant::Renounced, _) => End::NotTaken { words: exit.words.clone() },
+            (Grant::Holder, Some(kvm_is_suspect)) => End::InternalError { kvm_is_suspect, words: exit.words.clone() },
+            (Grant::Holder, None) => end_of(exit, self.told.as_deref(), self.killed, self.started),
+        };
+        self.kill_at = None;
+        self.press_at = None;
+        self.domain.agent_connected = false;
+        self.enter(State::Ended(end))
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Instant) -> Vec<Action> {
+        if self.kill_at.is_some_and(|at| at <= now) {
+            return self.kill();
+        }
+        if self.press_at.is_some_and(|at| at <= now) {
+            self.press_at = Some(now + PRESS_AGAIN);
+            return vec![Action::PressPower];
+        }
+        vec![]
+    }
+
+    fn shut_down(&mut self, grace: Duration, now: Instant) -> Vec<Action> {
+        // What may not run here cannot power off here.
+        if grace.is_zero() || self.killed || !self.grant.may_write() {
+            return self.kill();
+        }
+        let kill_at = now + grace;
+        // A second request may shorten the time that is left, and never makes it longer.
+        self.kill_at = Some(self.kill_at.map_or(kill_at, |at| at.min(kill_at)));
+        if self.domain.state == State::Stopping {
+            return vec![];
+        }
+        let was_paused = matches!(self.domain.state, State::Paused(_) | State::Left);
+        self.press_at = Some(now + PRESS_AGAIN);
+        let mut actions = self.enter(State::Stopping);
+        // Stopped vCPUs cannot see a button.
+        if was_paused {
+            actions.push(Action::Continue);
+        }
+        actions.push(Action::PressPower);
+        actions
+    }
+
+    fn kill(&mut self) -> Vec<Action> {
+        self.kill_at = None;
+        self.press_at = None;
+        if std::mem::replace(&mut self.killed, true) {
+            return vec![];
+        }
+        let mut actions = if self.domain.state == State::Stopping { vec![] } else { self.enter(State::Stopping) };
+        actions.push(Action::Kill);
+        actions
+    }
+
+    fn keep(&mut self, grant: Grant) -> Action {
+        self.grant = grant.clone();
+        Action::Keep(grant)
+    }
+
+    fn enter(&mut self, state: State) -> Vec<Action> {
+        if self.domain.state == state {
+            return vec![];
+        }
+        self.domain.state = state;
+        self.publish()
+    }
+
+    fn publish(&mut self) -> Vec<Action> {
+        self.domain.sequence += 1;
+        vec![Action::Publish]
+    }
+}
+
+#[cfg(test)]
+mod tests;

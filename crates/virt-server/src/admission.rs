@@ -1,0 +1,292 @@
+//! Admission of virtual machines in the embedded API server: its reviews in, its refusals out.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::instancetype::VirtualMachineInstancetypeSpec;
+use api::kubevirt::KubeVirt;
+use api::preference::VirtualMachinePreferenceSpec;
+use apiserver::{Admission, MASTERS, Review, Status, Stored};
+use manager::context::Chance;
+use serde_json::Value;
+use virt_api::{Denial, Known, Operation, Request, Requester, admit};
+use virt_rules::config::ClusterConfig;
+use virt_rules::instancetype::matcher::{Reference, Scope, Subject};
+use virt_rules::instancetype::revision::{Kept, from_revision};
+
+use crate::components::keeps_virtual_machines;
+
+const KUBEVIRT: &str = api::names::group::KUBEVIRT;
+const INSTANCETYPES: &str = "instancetype.kubevirt.io";
+
+/// The rules of `virt-api` as a link of the server's admission chain.
+pub(crate) struct VirtualMachines {
+    chance: Chance,
+    read: Mutex<Option<Read>>,
+}
+
+/// The KubeVirt object as it was last read, so that it is read once.
+struct Read {
+    version: String,
+    config: Arc<ClusterConfig>,
+}
+
+impl VirtualMachines {
+    /// New UUIDs come from `chance`.
+    pub(crate) fn new(chance: Chance) -> Self {
+        Self { chance, read: Mutex::default() }
+    }
+}
+
+fn requester(review: &Review<'_>) -> Requester {
+    let identity = review.identity;
+    if keeps_virtual_machines(&identity.user) {
+        Requester::Component
+    } else if identity.groups.iter().any(|group| group == MASTERS) {
+        Requester::Admin
+    } else {
+        Requester::User
+    }
+}
+
+impl Admission for VirtualMachines {
+    fn admit(&self, review: &Review<'_>, object: Option<&mut Value>, warnings: &mut Vec<String>) -> Result<(), Status> {
+        let attributes = review.attributes;
+        let operation = match attributes.verb {
+            "create" => Operation::Create,
+            "update" => Operation::Update,
+            "delete" => Operation::Delete,
+            _ => return Ok(()),
+        };
+        let request = Request {
+            operation,
+            group: attributes.group,
+            resource: attributes.resource,
+            subresource: attributes.subresource,
+            namespace: attributes.namespace,
+            requester: requester(review),
+            object: object.as_deref(),
+            old: review.old,
+            dry_run: review.dry_run,
+        };
+        let response = admit(&request, &Looking { rules: self, stored: review.stored });
+        warnings.extend(response.warnings);
+        let changed = response.outcome.map_err(|denial| status(&denial, review))?;
+        if let (Some(object), Some(changed)) = (object, changed) {
+            *object = changed;
+        }
+        Ok(())
+    }
+}
+
+/// What the rules know of the cluster: the server's own objects, at the moment of the request.
+struct Looking<'a> {
+    rules: &'a VirtualMachines,
+    stored: Stored<'a>,
+}
+
+impl Looking<'_> {
+    /// The revision that a reference is bound to, or else the object that it names.
+    fn kept(&self, namespace: &str, reference: &Reference) -> Option<Kept> {
+        let bound = reference.revision.as_ref();
+        let revision = bound.and_then(|name| self.stored.get("apps", "controllerrevisions", namespace, name));
+        if let Some(revision) = revision {
+            return from_revision(&serde_json::from_value(revision).ok()?).ok();
+        }
+        let (plural, namespace) = match (reference.subject, reference.scope) {
+            (Subject::Instancetype, Scope::Namespaced) => ("virtualmachineinstancetypes", namespace),
+            (Subject::Instancetype, Scope::Cluster) => ("virtualmachineclusterinstancetypes", ""),
+            (Subject::Preference, Scope::Namespaced) => ("virtualmachinepreferences", namespace),
+            (Subject::Preference, Scope::Cluster) => ("virtualmachineclusterpreferences", ""),
+        };
+        let mut object = self.stored.get(INSTANCETYPES, plural, namespace, &reference.name)?;
+        let spec = object.get_mut("spec").map(Value::take).unwrap_or_default();
+        match reference.subject {
+            Subject::Instancetype => serde_json::from_value(spec).ok().map(Kept::Instancetype),
+            Subject::Preference => serde_json::from_value(spec).ok().map(Kept::Preference),
+        }
+    }
+}
+
+impl Known for Looking<'_> {
+    fn config(&self) -> Arc<ClusterConfig> {
+        let object = self.stored.all(KUBEVIRT, "kubevirts").into_iter().next();
+        let version = object.as_ref().and_then(|object| object["metadata"]["resourceVersion"].as_str());
+        let version = version.unwrap_or_default().to_owned();
+        let mut read = self.rules.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(read) = read.as_ref().filter(|read| read.version == version) {
+            return read.config.clone();
+        }
+        let object: Option<KubeVirt> = object.and_then(|object| serde_json::from_value(object).ok());
+        let config = Arc::new(ClusterConfig::new(object.as_ref()));
+        *read = Some(Read { version, config: config.clone() });
+        config
+    }
+
+    fn architecture(&self) -> &str {
+        match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        }
+    }
+
+    fn instancetype(&self, namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachineInstancetypeSpec>> {
+        match self.kept(namespace, reference)? {
+            Kept::Instancetype(spec) => Some(Arc::new(spec)),
+            Kept::Preference(_) => None,
+        }
+    }
+
+    fn preference(&self, namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachinePreferenceSpec>> {
+        match self.kept(namespace, reference)? {
+            Kept::Preference(spec) => Some(Arc::new(spec)),
+            Kept::Instancetype(_) => None,
+        }
+    }
+
+    fn kubevirts(&self) -> usize {
+        self.stored.count(KUBEVIRT, "kubevirts")
+    }
+
+    fn has_workloads(&self) -> bool {
+        ["virtualmachines", "virtualmachineinstances"].iter().any(|plural| self.stored.count(KUBEVIRT, plural) > 0)
+    }
+
+    fn serves_data_volumes(&self) -> bool {
+        let definitions = ("apiextensions.k8s.io", "customresourcedefinitions");
+        self.stored.get(definitions.0, definitions.1, "", "datavolumes.cdi.kubevirt.io").is_some()
+    }
+
+    fn random_uuid(&self) -> String {
+        let bits = (u128::from(self.rules.chance.number()) << 64) | u128::from(self.rules.chance.number());
+        uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid().to_string()
+    }
+}
+
+fn status(denial: &Denial, review: &Review<'_>) -> Status {
+    if denial.code != 422 {
+        return Status::denied(denial.message.clone());
+    }
+    let causes = denial.causes.iter();
+    let causes = causes.map(|cause| (cause.reason.as_str(), cause.message.as_str(), cause.field.as_str()));
+    let about = (review.attributes.group, denial.kind.as_str(), denial.name.as_str());
+    Status::unprocessable(denial.message.clone(), about, causes)
+}
+
+#[cfg(test)]
+mod tests {
+    use apiserver::{ApiServer, Identity, Place};
+    use http::Request;
+    use http_body_util::BodyExt as _;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{Component, Settings};
+
+    struct Client(kube::Client);
+
+    impl Client {
+        async fn send(
+            &self,
+            method: &str,
+            path: &str,
+            content_type: &str,
+            body: &Value,
+        ) -> (u16, http::HeaderMap, Value) {
+            let request = Request::builder().method(method).uri(path).header("content-type", content_type);
+            let request = request.body(kube::client::Body::from(body.to_string().into_bytes())).unwrap();
+            let (parts, body) = self.0.send(request).await.unwrap().into_parts();
+            let bytes = body.collect().await.unwrap().to_bytes();
+            (parts.status.as_u16(), parts.headers, serde_json::from_slice(&bytes).unwrap_or_default())
+        }
+
+        async fn create(&self, path: &str, body: &Value) -> (u16, http::HeaderMap, Value) {
+            self.send("POST", path, "application/json", body).await
+        }
+    }
+
+    async fn server() -> ApiServer {
+        let mut settings = Settings::new(Chance::seeded(1)).unwrap();
+        let needed = ["VirtualMachine", "VirtualMachineInstance", "VirtualMachinePool"];
+        settings.kinds.retain(|kind| needed.contains(&kind.spec.names.kind.as_str()));
+        let server = crate::start(ApiServer::builder(Place::Memory).seed(1), settings).await.unwrap();
+        let admin = Client(kube::Client::new(server.for_identity(Identity::admin()), "default"));
+        let users = json!({
+            "metadata": { "name": "users" },
+            "roleRef": { "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [{ "kind": "Group", "name": "users" }],
+        });
+        let answer = admin.create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &users).await;
+        assert_eq!(answer.0, 201, "{}", answer.2);
+        server
+    }
+
+    fn user(server: &ApiServer, name: &str) -> Client {
+        Client(kube::Client::new(server.for_identity(Identity::new(name, ["users".to_owned()])), "default"))
+    }
+
+    const INSTANCES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
+    const MACHINES: &str = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
+    const MERGE: &str = "application/merge-patch+json";
+
+    fn instance(spec: &Value) -> Value {
+        let mut whole = json!({ "domain": { "devices": {}, "memory": { "guest": "64Mi" } } });
+        for (key, value) in spec.as_object().unwrap() {
+            whole[key] = value.clone();
+        }
+        json!({ "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": { "name": "v" }, "spec": whole })
+    }
+
+    #[tokio::test]
+    async fn an_instance_is_filled_in_and_then_frozen() {
+        let server = server().await;
+        let somebody = user(&server, "somebody");
+        let (code, _, made) = somebody.create(INSTANCES, &instance(&json!({}))).await;
+        assert_eq!(code, 201, "{made}");
+        assert_eq!(made["spec"]["domain"]["machine"]["type"], "q35");
+        assert_eq!(made["status"]["phase"], "Pending");
+        let path = format!("{INSTANCES}/v");
+        let (code, _, refused) = somebody.send("PATCH", &path, MERGE, &json!({ "spec": { "hostname": "h" } })).await;
+        assert_eq!((code, &refused["reason"]), (422, &json!("Invalid")));
+        assert_eq!(refused["details"]["causes"][0]["field"], "spec.hostname");
+        let running = json!({ "status": { "phase": "Running" } });
+        let (_, _, kept) = somebody.send("PATCH", &path, MERGE, &running).await;
+        assert_eq!(kept["status"]["phase"], "Pending");
+        let handler = server.for_identity(Component::VirtHandler.identity());
+        let handler = Client(kube::Client::new(handler, "default"));
+        let (_, _, set) = handler.send("PATCH", &path, MERGE, &running).await;
+        assert_eq!(set["status"]["phase"], "Running");
+    }
+
+    #[tokio::test]
+    async fn problems_and_warnings_reach_the_client() {
+        let server = server().await;
+        let somebody = user(&server, "somebody");
+        let wrong = instance(&json!({ "hostname": "Bad", "subdomain": "a_b" }));
+        let (code, _, refused) = somebody.create(INSTANCES, &wrong).await;
+        let causes = refused["details"]["causes"].as_array().unwrap();
+        let fields: Vec<&Value> = causes.iter().map(|cause| &cause["field"]).collect();
+        assert_eq!((code, fields), (422, vec![&json!("spec.hostname"), &json!("spec.subdomain")]));
+        let details = &refused["details"];
+        assert_eq!((&details["kind"], &details["name"]), (&json!("VirtualMachineInstance"), &json!("v")));
+        let machine = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": "v" },
+            "spec": { "running": false, "template": { "spec": instance(&json!({}))["spec"] } },
+        });
+        let (code, headers, made) = somebody.create(MACHINES, &machine).await;
+        assert_eq!(code, 201, "{made}");
+        assert_eq!(headers["warning"], "299 - \"spec.running: is deprecated; use spec.runStrategy\"");
+        assert_eq!(
+            made["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"],
+            "f9681a64-d330-4861-b0f4-d125cc0d694a"
+        );
+        let pool = json!({
+            "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "metadata": { "name": "p" },
+            "spec": { "selector": {}, "virtualMachineTemplate": { "spec": machine["spec"] } },
+        });
+        let path = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools";
+        let (code, _, refused) = somebody.create(path, &pool).await;
+        assert_eq!(code, 403, "{refused}");
+        assert!(refused["message"].as_str().unwrap().starts_with("kind: VirtualMachinePool is not supported yet"));
+    }
+}

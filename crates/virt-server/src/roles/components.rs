@@ -1,0 +1,245 @@
+//! The roles of our own programs: what each needs, and nothing else. Kubernetes' controllers and its scheduler have those that
+//! every cluster gives them.
+//!
+//! Programs write what they have seen with `patch`, so few of them update; what they read they mostly read from caches, which
+//! list and watch.
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Subject};
+
+use super::{Grant, LOOK, group, role, rule, user, words};
+use crate::components::{CACHES, Component, HOLLOW, LOCAL_VOLUMES, NODES, SETUP, STATUS};
+
+const CORE: &str = "";
+const VIRT: &str = "kubevirt.io";
+const LEASES: &str = "coordination.k8s.io";
+/// The namespace of leaders' leases, and of nodes'.
+const LEADERS: &str = "kube-system";
+const NODE_LEASES: &str = "kube-node-lease";
+
+const CONTROLLER: &str = "kubevirt-controller";
+const APISERVER: &str = "kubevirt-apiserver";
+const HANDLER: &str = "kubevirt-handler";
+const LEADING: &str = "orlop.dev:leader-locking-virt-controller";
+const NODE: &str = "orlop.dev:node";
+const NODE_LEASE: &str = "orlop.dev:node-lease";
+const VOLUMES: &str = "orlop.dev:local-volumes";
+
+/// What caches ask for.
+const FOLLOW: [&str; 2] = ["list", "watch"];
+
+pub(super) fn roles() -> [ClusterRole; 11] {
+    [
+        role(CONTROLLER, None, controller()),
+        role(LEADING, None, leading("virt-controller")),
+        role(APISERVER, None, virt_api()),
+        role(HANDLER, None, handler()),
+        role(HOLLOW, None, hollow_handler()),
+        role(NODE, None, node()),
+        role(NODE_LEASE, None, vec![rule(&["create", "patch"], LEASES, &["leases"])]),
+        role(VOLUMES, None, volumes()),
+        role(CACHES, None, caches()),
+        role(SETUP, None, setup()),
+        role(STATUS, None, vec![rule(&FOLLOW, CORE, &["nodes", "pods"])]),
+    ]
+}
+
+/// Who has which of them.
+pub(super) fn grants() -> [Grant; 11] {
+    let everywhere = |role: &'static str, whom: Subject| Grant { name: role, role, whom, namespace: None };
+    let only_in = |namespace: &'static str, role: &'static str, whom: Subject| {
+        let namespace = Some(namespace);
+        Grant { name: role, role, whom, namespace }
+    };
+    let controller = || user(&Component::VirtController.identity().user);
+    let volumes = Component::Node(String::new()).controller(LOCAL_VOLUMES).user;
+    [
+        everywhere(CONTROLLER, controller()),
+        only_in(LEADERS, LEADING, controller()),
+        everywhere(APISERVER, user(&Component::VirtApi.identity().user)),
+        everywhere(HANDLER, user(&Component::VirtHandler.identity().user)),
+        everywhere(HOLLOW, group(HOLLOW)),
+        everywhere(NODE, group(NODES)),
+        only_in(NODE_LEASES, NODE_LEASE, group(NODES)),
+        everywhere(VOLUMES, user(&volumes)),
+        everywhere(CACHES, user(CACHES)),
+        everywhere(SETUP, user(SETUP)),
+        everywhere(STATUS, user(STATUS)),
+    ]
+}
+
+fn events() -> PolicyRule {
+    rule(&["create", "patch"], CORE, &["events"])
+}
+
+/// To be elected under a lease of this name.
+fn leading(lease: &str) -> Vec<PolicyRule> {
+    let held = PolicyRule { resource_names: Some(words(&[lease])), ..rule(&["get", "update"], LEASES, &["leases"]) };
+    vec![rule(&["create"], LEASES, &["leases"]), held]
+}
+
+fn controller() -> Vec<PolicyRule> {
+    let instancetypes = [
+        "virtualmachineclusterinstancetypes",
+        "virtualmachineclusterpreferences",
+        "virtualmachineinstancetypes",
+        "virtualmachinepreferences",
+    ];
+    vec![
+        rule(&FOLLOW, VIRT, &["kubevirts"]),
+        rule(&["get", "list", "watch", "patch"], VIRT, &["virtualmachines"]),
+        rule(&["patch"], VIRT, &["virtualmachines/status"]),
+        rule(&["get", "list", "watch", "create", "delete", "patch"], VIRT, &["virtualmachineinstances"]),
+        rule(&["get", "list", "watch"], VIRT, &["virtualmachineinstancereplicasets"]),
+        rule(&["patch"], VIRT, &["virtualmachineinstancereplicasets/status"]),
+        rule(&FOLLOW, "instancetype.kubevirt.io", &instancetypes),
+        rule(&["get", "list", "watch", "create", "delete"], CORE, &["pods"]),
+        rule(&["patch"], CORE, &["pods/status"]),
+        rule(&["list", "watch", "patch"], CORE, &["nodes"]),
+        rule(&FOLLOW, CORE, &["namespaces", "persistentvolumeclaims", "resourcequotas"]),
+        rule(&["list", "watch", "delete"], "policy", &["poddisruptionbudgets"]),
+        rule(&FOLLOW, "storage.k8s.io", &["storageclasses"]),
+        rule(&["list", "watch", "create", "delete"], "apps", &["controllerrevisions"]),
+        rule(&FOLLOW, "apiextensions.k8s.io", &["customresourcedefinitions"]),
+        rule(&["list", "watch", "create"], "cdi.kubevirt.io", &["datavolumes"]),
+        events(),
+    ]
+}
+
+/// What is done to virtual machines in the name of users, each of whom is asked about before.
+fn virt_api() -> Vec<PolicyRule> {
+    let instancetypes = [
+        "virtualmachineclusterinstancetypes",
+        "virtualmachineclusterpreferences",
+        "virtualmachineinstancetypes",
+        "virtualmachinepreferences",
+    ];
+    vec![
+        rule(&["create"], "authorization.k8s.io", &["subjectaccessreviews"]),
+        rule(&["list"], VIRT, &["kubevirts"]),
+        rule(&["get", "patch"], VIRT, &["virtualmachines", "virtualmachineinstances"]),
+        rule(&["patch"], VIRT, &["virtualmachines/status"]),
+        rule(&["create"], VIRT, &["virtualmachineinstancemigrations"]),
+        rule(&["get"], "instancetype.kubevirt.io", &instancetypes),
+        rule(&["get"], "apps", &["controllerrevisions"]),
+    ]
+}
+
+fn handler() -> Vec<PolicyRule> {
+    vec![
+        rule(&FOLLOW, VIRT, &["kubevirts"]),
+        rule(&["get"], VIRT, &["virtualmachines"]),
+        rule(&["get", "list", "watch", "patch"], VIRT, &["virtualmachineinstances"]),
+        rule(&["list", "watch", "patch"], CORE, &["nodes"]),
+        events(),
+    ]
+}
+
+/// What a handler does besides that only pretends: a kubelet would tell of the guest's end, and of devices.
+fn hollow_handler() -> Vec<PolicyRule> {
+    vec![rule(&FOLLOW, CORE, &["pods"]), rule(&["patch"], CORE, &["nodes/status", "pods/status"])]
+}
+
+/// Less than Kubernetes lets its nodes do (`system:node`), of which a part goes by names that a role cannot know.
+fn node() -> Vec<PolicyRule> {
+    vec![
+        rule(&["list", "watch", "create", "patch"], CORE, &["nodes"]),
+        rule(&["list", "watch", "delete"], CORE, &["pods"]),
+        rule(&["patch"], CORE, &["nodes/status", "pods/status"]),
+        rule(&LOOK, CORE, &["configmaps", "secrets"]),
+        rule(&["get"], CORE, &["persistentvolumeclaims", "persistentvolumes"]),
+        rule(&["create"], CORE, &["serviceaccounts/token"]),
+        events(),
+    ]
+}
+
+fn volumes() -> Vec<PolicyRule> {
+    vec![
+        rule(&["get", "list", "watch", "patch"], CORE, &["persistentvolumeclaims"]),
+        rule(&["get", "list", "watch", "create", "delete", "patch"], CORE, &["persistentvolumes"]),
+        rule(&["patch"], CORE, &["persistentvolumeclaims/status", "persistentvolumes/status"]),
+        rule(&FOLLOW, CORE, &["pods"]),
+        rule(&FOLLOW, "storage.k8s.io", &["storageclasses"]),
+    ]
+}
+
+/// All that the programs of one process watch together.
+fn caches() -> Vec<PolicyRule> {
+    let core = [
+        "configmaps",
+        "namespaces",
+        "nodes",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "pods",
+        "resourcequotas",
+        "secrets",
+        "serviceaccounts",
+    ];
+    let instancetypes = [
+        "virtualmachineclusterinstancetypes",
+        "virtualmachineclusterpreferences",
+        "virtualmachineinstancetypes",
+        "virtualmachinepreferences",
+    ];
+    vec![
+        rule(&FOLLOW, CORE, &core),
+        rule(&FOLLOW, "apps", &["controllerrevisions", "deployments", "replicasets"]),
+        rule(&FOLLOW, "apiextensions.k8s.io", &["customresourcedefinitions"]),
+        rule(&LOOK, LEASES, &["leases"]),
+        rule(&FOLLOW, "policy", &["poddisruptionbudgets"]),
+        rule(&FOLLOW, "rbac.authorization.k8s.io", &["clusterroles"]),
+        rule(&FOLLOW, "storage.k8s.io", &["storageclasses"]),
+        rule(
+            &FOLLOW,
+            VIRT,
+            &["kubevirts", "virtualmachineinstancereplicasets", "virtualmachineinstances", "virtualmachines"],
+        ),
+        rule(&FOLLOW, "instancetype.kubevirt.io", &instancetypes),
+        rule(&FOLLOW, "cdi.kubevirt.io", &["datavolumes"]),
+    ]
+}
+
+fn setup() -> Vec<PolicyRule> {
+    vec![
+        rule(&["get", "create"], CORE, &["namespaces", "serviceaccounts"]),
+        rule(&["get", "create"], "storage.k8s.io", &["storageclasses"]),
+        rule(&["get", "create", "patch"], VIRT, &["kubevirts"]),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt as _;
+
+    use super::*;
+
+    /// What makes whoever has it root, or lets them read what everybody keeps.
+    #[test]
+    fn no_program_has_a_wildcard_or_grants_rights() {
+        for role in roles() {
+            let name = role.name_any();
+            for rule in role.rules.unwrap_or_default() {
+                let (groups, resources) = (rule.api_groups.unwrap_or_default(), rule.resources.unwrap_or_default());
+                let all = || rule.verbs.iter().chain(&groups).chain(&resources);
+                assert!(all().all(|word| !word.contains('*')), "{name}: {resources:?}");
+                let grants = ["escalate", "bind", "impersonate"];
+                assert!(!rule.verbs.iter().any(|verb| grants.contains(&verb.as_str())), "{name}: {resources:?}");
+                let reads = rule.verbs.iter().all(|verb| LOOK.contains(&verb.as_str()));
+                let of_roles = groups.iter().any(|group| group == "rbac.authorization.k8s.io");
+                let is_secret = resources.iter().any(|one| one == "secrets");
+                assert!(reads || !(of_roles || is_secret), "{name} writes {resources:?}");
+                let may_read_secrets = [NODE, CACHES].contains(&name.as_str());
+                assert!(may_read_secrets || !is_secret, "{name} reads secrets");
+            }
+        }
+    }
+
+    #[test]
+    fn every_role_is_somebodys_and_nobody_has_one_that_is_not_there() {
+        let mut made: Vec<String> = roles().iter().map(kube::ResourceExt::name_any).collect();
+        let mut given: Vec<String> = grants().iter().map(|grant| grant.role.to_owned()).collect();
+        made.sort();
+        given.sort();
+        assert_eq!(made, given);
+    }
+}

@@ -1,0 +1,156 @@
+use std::collections::BTreeSet;
+
+use apiserver::{ApiServer, Identity, Place};
+use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt as _};
+use manager::context::Chance;
+
+use super::super::{RBAC, install};
+use super::*;
+use crate::Settings;
+
+#[tokio::test]
+async fn roles_are_made_once_and_brought_up_to_date() {
+    let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
+    let client = Client::new(server.for_identity(Identity::admin()), "default");
+    let api: Api<ClusterRole> = Api::all(client.clone());
+    install(&client).await.unwrap();
+    let version = async |name: &str| api.get(name).await.unwrap().resource_version();
+    let (view, edit) = (version("kubevirt.io:view").await, version("kubevirt.io:edit").await);
+    let mut old = api.get("kubevirt.io:edit").await.unwrap();
+    old.rules.as_mut().unwrap().pop();
+    api.replace("kubevirt.io:edit", &PostParams::default(), &old).await.unwrap();
+    install(&client).await.unwrap();
+    assert_eq!(version("kubevirt.io:view").await, view);
+    assert_ne!(version("kubevirt.io:edit").await, edit);
+    let rules = api.get("kubevirt.io:edit").await.unwrap().rules.unwrap();
+    assert_eq!(rules.last(), Some(&rule(&["get", "list"], "kubevirt.io", &["kubevirts"])));
+}
+
+#[tokio::test]
+async fn an_operator_runs_vms_and_does_not_own_the_machine() {
+    let settings = Settings::new(Chance::seeded(1)).unwrap();
+    let server = crate::start(ApiServer::builder(Place::Memory).seed(1), settings).await.unwrap();
+    let may = async |verb: &str, group: &str, resource: &str, namespace: &str| {
+        let identity = Identity::new("somebody", [OPERATORS.to_owned()]);
+        let api: Api<SelfSubjectAccessReview> = Api::all(Client::new(server.for_identity(identity), "default"));
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let attributes = serde_json::json!({
+            "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace,
+        });
+        let review = serde_json::json!({ "metadata": {}, "spec": { "resourceAttributes": attributes } });
+        let review = serde_json::from_value(review).unwrap();
+        api.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed
+    };
+    for (verb, group, resource, namespace) in [
+        ("create", "kubevirt.io", "virtualmachines", "default"),
+        ("deletecollection", "kubevirt.io", "virtualmachineinstances", "other"),
+        ("update", SUBRESOURCES, "virtualmachines/start", "other"),
+        ("get", "", "pods/log", "other"),
+        ("list", "", "nodes", ""),
+        ("create", "", "secrets", "default"),
+        ("create", "", "persistentvolumeclaims", "other"),
+    ] {
+        assert!(may(verb, group, resource, namespace).await, "{verb} {resource}");
+    }
+    for (verb, group, resource, namespace) in [
+        ("create", "", "pods", "default"),
+        ("patch", "", "pods", "default"),
+        ("create", "", "pods/exec", "default"),
+        ("create", "apps", "deployments", "default"),
+        ("get", "", "secrets", "kube-system"),
+        ("create", "", "serviceaccounts/token", "default"),
+        ("impersonate", "", "users", ""),
+        ("create", RBAC, "clusterrolebindings", ""),
+        ("update", "kubevirt.io", "kubevirts", "kubevirt"),
+        ("create", "", "persistentvolumes", ""),
+        ("update", "", "nodes", ""),
+    ] {
+        assert!(!may(verb, group, resource, namespace).await, "{verb} {resource}");
+    }
+}
+
+#[test]
+fn a_viewer_changes_nothing_and_enters_nothing() {
+    let view = roles().into_iter().find(|role| role.name_any() == "kubevirt.io:view").unwrap();
+    for rule in view.rules.unwrap() {
+        let resources = rule.resources.unwrap();
+        let asks = resources == ["expand-vm-spec"];
+        assert!(asks || rule.verbs.iter().all(|verb| LOOK.contains(&verb.as_str())), "{resources:?}");
+        assert!(!resources.iter().any(|one| ENTERED.contains(&one.as_str()) || DONE.contains(&one.as_str())));
+    }
+}
+
+#[test]
+fn every_kind_but_those_of_administrators_belongs_to_somebody() {
+    let covered = |group: &str, plural: &str| {
+        OWN.iter().chain(&SEEN).any(|(own, kinds)| *own == group && kinds.contains(&plural))
+            || ["kubevirts", "plugins"].contains(&plural)
+    };
+    for crd in api::crd::all().unwrap() {
+        assert!(covered(&crd.spec.group, &crd.spec.names.plural), "{}", crd.name_any());
+    }
+}
+
+/// What KubeVirt's own roles say about running machines, role by role and verb by verb.
+#[test]
+fn each_role_has_what_kubevirts_has_and_no_more() {
+    let told = "get vm/expand-spec vm/objectgraph vmi/guestosinfo vmi/filesystemlist vmi/userlist vmi/objectgraph \
+        vmi/sev/fetchcertchain vmi/sev/querylaunchmeasurement";
+    let expand = "update expand-vm-spec";
+    let used = "get vm/portforward vmi/console vmi/vnc vmi/portforward vmi/usbredir";
+    let done = "update vm/start vm/stop vm/restart vm/addvolume vm/removevolume vm/memorydump vm/removememorydump \
+        vm/evacuate/cancel vmi/pause vmi/unpause vmi/freeze vmi/unfreeze vmi/reset vmi/softreboot vmi/addvolume \
+        vmi/removevolume vmi/evacuate/cancel vmi/sev/setupsession vmi/sev/injectlaunchsecret";
+    let expected: [(&str, &[&str]); 6] = [
+        ("kubevirt.io:default", &["get version guestfs", "list version guestfs"]),
+        ("instancetype.kubevirt.io:view", &[]),
+        ("kubevirt.io:admin", &[told, expand, used, done, "get vmi/vnc/screenshot"]),
+        ("kubevirt.io:edit", &[told, expand, used, done]),
+        ("kubevirt.io:view", &[told, expand]),
+        ("kubevirt.io:migrate", &["update vm/migrate"]),
+    ];
+    let all = roles();
+    for (name, lines) in expected {
+        let role = all.iter().find(|role| role.name_any() == name).unwrap();
+        let rules = role.rules.iter().flatten();
+        let own = rules.filter(|rule| rule.api_groups.as_deref() == Some(&[SUBRESOURCES.to_owned()]));
+        let has: BTreeSet<(String, String)> = own
+            .flat_map(|rule| {
+                let pairs = |verb: &String| {
+                    rule.resources.iter().flatten().map(|one| (verb.clone(), one.clone())).collect::<Vec<_>>()
+                };
+                rule.verbs.iter().flat_map(pairs).collect::<Vec<_>>()
+            })
+            .collect();
+        let long = |short: &str| match short.split_once('/') {
+            Some(("vm", sub)) => format!("virtualmachines/{sub}"),
+            Some(("vmi", sub)) => format!("virtualmachineinstances/{sub}"),
+            _ => short.to_owned(),
+        };
+        let wanted: BTreeSet<(String, String)> = lines
+            .iter()
+            .flat_map(|line| {
+                let mut words = line.split_whitespace();
+                let verb = words.next().unwrap();
+                words.map(|word| (verb.to_owned(), long(word))).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(has, wanted, "{name}");
+    }
+}
+
+/// Everybody who proved who they are sees the cluster's sizes, and the sizes alone.
+#[tokio::test]
+async fn every_user_sees_the_sizes_of_the_cluster() {
+    let settings = Settings::new(Chance::seeded(1)).unwrap();
+    let server = crate::start(ApiServer::builder(Place::Memory).seed(1), settings).await.unwrap();
+    let client = Client::new(server.for_identity(Identity::new("somebody", [])), "default");
+    let sizes: Api<api::instancetype::VirtualMachineClusterInstancetype> = Api::all(client.clone());
+    sizes.list(&Default::default()).await.unwrap();
+    let kubevirts: Api<api::kubevirt::KubeVirt> = Api::all(client.clone());
+    kubevirts.list(&Default::default()).await.unwrap();
+    let vms: Api<api::vm::VirtualMachine> = Api::all(client);
+    assert!(matches!(vms.list(&Default::default()).await, Err(kube::Error::Api(status)) if status.code == 403));
+}
