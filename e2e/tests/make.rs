@@ -29,13 +29,13 @@ fn an_old_cargo_is_told_which_version_is_needed() {
         let told = make(target, &[("cargo", "echo 'cargo 1.70.0 (ec8a8a0ca 2023-04-25)'"), ("apt-get", "exit 77")]);
         assert!(!told.status.success(), "{target}");
         let needed = env!("CARGO_PKG_RUST_VERSION");
-        let words = format!("Rust {needed} or newer is needed, and cargo is 1.70.0");
+        let words = format!("Orlop needs Rust {needed} or newer, but cargo is 1.70.0");
         assert!(said(&told).contains(&words) && !said(&told).contains("installing"), "{target}: {}", said(&told));
     }
     // The distribution's own cargo is in the path in any case.
     if !["/usr/bin/cargo", "/bin/cargo"].iter().any(|path| Path::new(path).exists()) {
         let told = make("up", &[("apt-get", "exit 77")]);
-        assert!(said(&told).contains("a Rust toolchain is needed"), "{}", said(&told));
+        assert!(said(&told).contains("or newer; install it from https://rustup.rs"), "{}", said(&told));
     }
 }
 

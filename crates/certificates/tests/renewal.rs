@@ -198,7 +198,7 @@ fn keys_are_their_owners_alone_and_an_authority_without_its_key_is_none() {
     std::fs::remove_file(folder.join("ca.key")).unwrap();
     std::fs::remove_file(folder.join("rotation.json")).unwrap();
     let error = Keeper::open(folder, "test", TERMS, served.begun).err().unwrap();
-    assert!(error.to_string().ends_with("ca.key is not"), "{error}");
+    assert!(error.to_string().ends_with("ca.key does not"), "{error}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ mod tests {
         #[test]
         fn only_budgets_of_instances_are_left_over(
             kind in "VirtualMachineInstance|VirtualMachine|Deployment",
-            version in "kubevirt.io/v1|kubevirt.io/v1alpha3|apps/v1",
+            version in r"kubevirt\.io/v1|kubevirt\.io/v1alpha3|apps/v1",
             controls: bool,
             owned: bool,
             deleted: bool,

@@ -146,7 +146,7 @@ impl HollowHandlers {
             nodes: Nodes::Many(names.clone()),
             vmis: vec![vmis.clone()],
             host: Arc::new(host),
-            records: Records::Memory(machines.records()),
+            records: Records::Memory { all: machines.records(), nodes: names.clone() },
             recorder: None,
             found: watch::Sender::new(Found::NotYet).subscribe(),
             doubt: Box::new(|| {}),

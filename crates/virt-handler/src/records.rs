@@ -1,7 +1,7 @@
 //! What is on this node, written down: so that an instance that vanished while virt-handler was down is found and cleaned up. Each
 //! launcher has a record of its own; that of the release before had the instance's name alone, and is understood.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -68,8 +68,13 @@ pub(crate) enum Records {
         /// The node that records are of that do not say.
         node: String,
     },
-    /// In memory.
-    Memory(Arc<Mutex<BTreeMap<LauncherId, Record>>>),
+    /// In memory, where all handlers of a simulation keep theirs.
+    Memory {
+        /// Those of all nodes.
+        all: Arc<Mutex<BTreeMap<LauncherId, Record>>>,
+        /// The nodes that these are of.
+        nodes: Arc<BTreeSet<String>>,
+    },
 }
 
 impl Records {
@@ -82,7 +87,9 @@ impl Records {
     pub(crate) fn all(&self) -> Vec<Record> {
         let (path, node) = match self {
             Self::Directory { path, node } => (path, node),
-            Self::Memory(all) => return lock(all).values().cloned().collect(),
+            Self::Memory { all, nodes } => {
+                return lock(all).values().filter(|record| nodes.contains(&record.node)).cloned().collect();
+            }
         };
         let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
@@ -95,7 +102,7 @@ impl Records {
     pub(crate) fn get(&self, id: &LauncherId) -> Option<Record> {
         let (path, node) = match self {
             Self::Directory { path, node } => (path, node),
-            Self::Memory(all) => return lock(all).get(id).cloned(),
+            Self::Memory { all, .. } => return lock(all).get(id).cloned(),
         };
         let ways = [file(path, id), older_file(path, id)];
         ways.into_iter().flatten().find_map(|path| read(&path, node).filter(|record| record.pod_uid == id.pod))
@@ -106,7 +113,7 @@ impl Records {
         let id = record.id();
         let directory = match self {
             Self::Directory { path, .. } => path,
-            Self::Memory(all) => {
+            Self::Memory { all, .. } => {
                 lock(all).insert(id, record.clone());
                 return Ok(());
             }
@@ -122,7 +129,7 @@ impl Records {
     pub(crate) fn remove(&self, id: &LauncherId) -> Result<(), RecordError> {
         let (directory, node) = match self {
             Self::Directory { path, node } => (path, node),
-            Self::Memory(all) => {
+            Self::Memory { all, .. } => {
                 lock(all).remove(id);
                 return Ok(());
             }
@@ -193,14 +200,15 @@ mod tests {
     fn a_record_is_there_until_it_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("records");
-        for records in [Records::new(path.clone(), "node"), Records::Memory(Arc::default())] {
+        let in_memory = Records::Memory { all: Arc::default(), nodes: Arc::new(["node".to_owned()].into()) };
+        for records in [Records::new(path.clone(), "node"), in_memory] {
             assert!(records.all().is_empty());
             records.put(&record("b", "p")).unwrap();
             // Two launchers of one instance.
             records.put(&record("a", "q")).unwrap();
             records.put(&record("a", "p")).unwrap();
             records.put(&record("a", "p")).unwrap();
-            let again = if matches!(records, Records::Memory(_)) {
+            let again = if matches!(records, Records::Memory { .. }) {
                 records.clone()
             } else {
                 Records::new(path.clone(), "node")
@@ -211,6 +219,16 @@ mod tests {
             assert_eq!(records.get(&record("a", "p").id()), None);
             assert_eq!(records.get(&record("a", "q").id()), Some(record("a", "q")));
         }
+    }
+
+    /// Two handlers that follow one launcher would both speak for it.
+    #[test]
+    fn a_handler_finds_no_records_of_other_nodes() {
+        let all = Arc::default();
+        let of = |node: &str| Records::Memory { all: Arc::clone(&all), nodes: Arc::new([node.to_owned()].into()) };
+        of("node").put(&record("a", "p")).unwrap();
+        assert_eq!(of("node").all(), [record("a", "p")]);
+        assert_eq!(of("another").all(), []);
     }
 
     #[test]

@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused_by_name() {
         let refused = |text: &str| text.parse::<Filter>().unwrap_err().to_string();
-        assert!(refused("loud").starts_with("\"loud\" is no level; "));
-        assert!(refused("vm=loud").starts_with("\"loud\" is no level; "));
+        assert!(refused("loud").starts_with("\"loud\" is not a valid level; "));
+        assert!(refused("vm=loud").starts_with("\"loud\" is not a valid level; "));
         assert!(refused("vmm=debug").starts_with("unknown part \"vmm\"; use one of apiserver, "));
     }
 }

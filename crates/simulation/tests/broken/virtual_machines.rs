@@ -295,7 +295,8 @@ fn greedy(context: &Context) -> Started {
                 "generateName": "more-", "labels": { "app": set.name_any() },
                 "ownerReferences": [controller_reference(&*set).unwrap()],
             });
-            let vmi = json!({ "metadata": metadata, "spec": set.spec.template.spec });
+            let (version, kind) = ("kubevirt.io/v1", "VirtualMachineInstance");
+            let vmi = json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "spec": set.spec.template.spec });
             let api: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &set.namespace().unwrap());
             drop(api.create(&PostParams::default(), &serde_json::from_value(vmi).unwrap()).await);
         }

@@ -242,7 +242,7 @@ mod tests {
         };
         assert!(broken(0, b"X").contains("not a qcow2"));
         assert!(broken(4, &4_u32.to_be_bytes()).contains("version"));
-        assert!(broken(20, &63_u32.to_be_bytes()).contains("clusters"));
+        assert!(broken(20, &63_u32.to_be_bytes()).contains("cluster size"));
         assert!(broken(24, &u64::MAX.to_be_bytes()).contains("L1"));
         assert!(broken(36, &u32::MAX.to_be_bytes()).contains("L1"));
         assert!(broken(40, &5_u64.to_be_bytes()).contains("cluster"));

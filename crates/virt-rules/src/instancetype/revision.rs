@@ -200,7 +200,7 @@ mod tests {
     fn anything_else_is_refused_by_name() {
         for (data, words) in [
             (Value::Null, "the revision \"r\" is empty"),
-            (json!({ "apiVersion": "v1", "kind": "Pod" }), "holds a \"v1, Kind=Pod\""),
+            (json!({ "apiVersion": "v1", "kind": "Pod" }), "contains a \"v1, Kind=Pod\""),
             (
                 json!({ "apiVersion": "", "kind": "VirtualMachineInstancetypeSpecRevision", "spec": "e30=" }),
                 "VirtualMachineInstancetypeSpecRevision",

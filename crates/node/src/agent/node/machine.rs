@@ -45,7 +45,8 @@ impl Machine {
     pub(in crate::agent) fn read(root: &Path, reserved_memory: u64, nodes: NonZeroU32) -> Self {
         let share = u64::from(nodes.get());
         let memory = meminfo(&text("/proc/meminfo"), "MemTotal").unwrap_or(0) / share;
-        let reserved_memory = reserved_memory / share;
+        // What is kept back is rounded up: shares must not add up to more than the whole.
+        let reserved_memory = reserved_memory.div_ceil(share);
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let millis = i64::try_from(cpus).unwrap_or(1).saturating_mul(1000) / i64::from(nodes.get());
         let disk = room(root).map_or(0, |(total, _)| total) / share;
