@@ -1,12 +1,15 @@
 //! What the controllers find objects by.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 pub(crate) use manager::cache::controller_of;
 use manager::cache::{Index, namespace_of};
 
 /// Pods by the UID of the object that controls them, by namespace, by node, and by claim.
 pub const PODS: [(&str, Index<Pod>); 4] =
     [("controller", controller_of), ("namespace", namespace_of), ("node", node_of), ("claim", claims_of)];
+
+/// Services by namespace.
+pub const SERVICES: [(&str, Index<Service>); 1] = [("namespace", namespace_of)];
 
 fn node_of(pod: &Pod) -> Vec<String> {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());

@@ -1,11 +1,15 @@
-//! Replica sets: as many live pods as asked for, no more and no fewer.
+//! Replica sets and replication controllers: as many live pods as asked for, no more and no fewer.
 //!
 //! ```text
 //! ReplicaSet ─┐
 //! its pods  ──┼─> observe ──> decide ──> Plan ──> act: claims, then creations or deletions, then one status write
 //! now       ──┘
 //! ```
-//! Watches: ReplicaSet, Pod. Owns: pods, by a controller owner reference. Emits: nothing yet.
+//! A replication controller is decided about as the replica set that it stands for (`replication_controller.rs`). The two differ
+//! in how they are read and written, and in nothing else (`kind.rs`).
+//!
+//! Watches: ReplicaSet or ReplicationController, Pod. Owns: pods, by a controller owner reference.
+//! Emits: SuccessfulCreate, FailedCreate, SuccessfulDelete, FailedDelete.
 //! Absent on purpose: where pods run, and why they are wanted; a deployment is only an owner like any other. To wait
 //! until one's own writes come back is the frame's part: `decide` assumes that it sees what earlier plans did.
 
@@ -22,21 +26,23 @@ use manager::{names, selector};
 
 use crate::pods;
 
+use kind::Replicated;
 pub use manager::claim::{OwnerPatch, Target};
 pub use manager::selector::SelectorError;
 
 pub mod controller;
+pub mod kind;
 mod status;
 mod victims;
 
 #[cfg(test)]
 mod tests;
 
-/// What the caches say about one replica set.
+/// What the caches say about one replica set, or about one object of another kind that keeps pods in its way.
 #[derive(Clone, Debug)]
-pub struct Observed<'a> {
-    /// The replica set itself.
-    pub replica_set: &'a ReplicaSet,
+pub struct Observed<'a, K = ReplicaSet> {
+    /// The object itself.
+    pub replica_set: &'a K,
     /// The pods of its namespace that match its selector or that it controls.
     pub pods: Vec<&'a Pod>,
     /// The pods of the other replica sets that have the same controller; they only count towards crowding on a node.
@@ -125,8 +131,8 @@ pub enum ReplicaSetError {
 ///
 /// # Errors
 /// When the specification cannot be acted on; then nothing at all is to be done.
-pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<Plan, ReplicaSetError> {
-    let set = seen.replica_set;
+pub fn decide<K: Replicated>(seen: &Observed<'_, K>, now: Timestamp) -> Result<Plan, ReplicaSetError> {
+    let set = &*seen.replica_set.as_set();
     let empty = ReplicaSetSpec::default();
     let spec = set.spec.as_ref().unwrap_or(&empty);
     let template = spec.template.as_ref().ok_or(ReplicaSetError::NoTemplate)?;
@@ -134,7 +140,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<Plan, ReplicaSetErr
     let selector = selector::Selector::of_template(&spec.selector, template_labels)?;
 
     let active = seen.pods.iter().copied().filter(|pod| pods::is_active(pod));
-    let claims = claim::claim(set, &selector, active, Patching::Strategic);
+    let claims = claim::claim(seen.replica_set, &selector, active, Patching::Strategic);
     let terminating = seen
         .pods
         .iter()
@@ -158,7 +164,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<Plan, ReplicaSetErr
         set,
         template_labels,
         mine: &claims.mine,
-        terminating,
+        terminating: K::COUNTS_TERMINATING.then_some(terminating),
         failure: seen.failure.as_ref(),
         min_ready,
         now,
@@ -167,8 +173,8 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<Plan, ReplicaSetErr
     Ok(plan)
 }
 
-fn creations(seen: &Observed<'_>, template: &PodTemplateSpec, count: usize) -> Creations {
-    let owner = &seen.replica_set.metadata;
+fn creations<K: Replicated>(seen: &Observed<'_, K>, template: &PodTemplateSpec, count: usize) -> Creations {
+    let owner = seen.replica_set.meta();
     let mut in_use: BTreeSet<&str> = seen.pods.iter().filter_map(|pod| pod.metadata.name.as_deref()).collect();
     in_use.extend(seen.taken_names.iter().map(String::as_str));
     let generate_name = names::prefix(owner.name.as_deref().unwrap_or_default());
@@ -179,7 +185,7 @@ fn creations(seen: &Observed<'_>, template: &PodTemplateSpec, count: usize) -> C
         labels: from_template.labels,
         annotations: from_template.annotations,
         finalizers: from_template.finalizers,
-        owner_references: Some(vec![claim::reference::<ReplicaSet>(owner)]),
+        owner_references: Some(vec![claim::reference::<K>(owner)]),
         ..ObjectMeta::default()
     };
     Creations {

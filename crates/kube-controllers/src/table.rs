@@ -11,11 +11,15 @@ use tokens::Signer;
 
 use crate::cluster_role_aggregation;
 use crate::deployment::controller as deployment;
+use crate::disruption::controller as disruption;
+use crate::endpoint_slice::controller as endpoint_slice;
+use crate::endpoints::controller as endpoints;
 use crate::garbage::{self, GarbageCollector};
 use crate::namespace::{self, NamespaceController};
 use crate::node_lifecycle::{self, NodeLifecycleController};
 use crate::pod_gc::{self, PodGcController};
 use crate::replicaset::controller as replicaset;
+use crate::replication_controller;
 use crate::root_ca;
 use crate::service_account;
 use crate::service_account_token::{self, TokenController};
@@ -26,12 +30,18 @@ use crate::taint_eviction::{self, TaintEvictionController};
 pub struct Settings {
     /// Deployments that are worked on at the same time.
     pub deployment_workers: usize,
+    /// Services whose Endpoints are worked on at the same time.
+    pub endpoints_workers: usize,
+    /// Services whose slices are worked on at the same time, and how many endpoints a slice has at most.
+    pub endpoint_slices: endpoint_slice::Options,
     /// Objects that the garbage collector looks at at the same time.
     pub garbage_collector_workers: usize,
     /// Namespaces that are emptied at the same time.
     pub namespace_workers: usize,
     /// Replica sets that are worked on at the same time.
     pub replica_set_workers: usize,
+    /// Replication controllers that are worked on at the same time.
+    pub replication_controller_workers: usize,
     /// Token secrets that are worked on at the same time.
     pub service_account_token_workers: usize,
     /// How often all nodes are looked at.
@@ -61,9 +71,12 @@ impl Default for Settings {
         let nodes = node_lifecycle::Options::default();
         Self {
             deployment_workers: 5,
+            endpoints_workers: 5,
+            endpoint_slices: endpoint_slice::Options::default(),
             garbage_collector_workers: 20,
             namespace_workers: 10,
             replica_set_workers: 5,
+            replication_controller_workers: 5,
             service_account_token_workers: 5,
             node_monitor_period: nodes.monitor_period,
             node_monitor_grace_period: nodes.monitor_grace_period,
@@ -104,6 +117,16 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
     Descriptor::new(deployment::NAME, &["deployment"], |context, settings| {
         Ok(deployment::start(context, settings.deployment_workers))
     }),
+    Descriptor::new(disruption::NAME, &["disruption"], |context, _| Ok(disruption::start(context))),
+    Descriptor {
+        account: "endpoint-controller",
+        ..Descriptor::new(endpoints::NAME, &["endpoint"], |context, settings| {
+            Ok(endpoints::start(context, settings.endpoints_workers))
+        })
+    },
+    Descriptor::new(endpoint_slice::NAME, &["endpointslice"], |context, settings| {
+        Ok(endpoint_slice::start(context, settings.endpoint_slices))
+    }),
     Descriptor {
         account: "generic-garbage-collector",
         ..Descriptor::new(garbage::NAME, &["garbagecollector"], |context, settings| {
@@ -133,6 +156,12 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
     Descriptor::new(replicaset::NAME, &["replicaset"], |context, settings| {
         Ok(replicaset::start(context, settings.replica_set_workers))
     }),
+    Descriptor {
+        account: "replication-controller",
+        ..Descriptor::new(replication_controller::NAME, &["replicationcontroller"], |context, settings| {
+            Ok(replication_controller::start(context, settings.replication_controller_workers))
+        })
+    },
     Descriptor {
         account: "root-ca-cert-publisher",
         ..Descriptor::new(root_ca::NAME, &["root-ca-cert-publisher"], |context, settings| {

@@ -65,6 +65,18 @@ impl<'a> Selector<'a> {
     /// # Errors
     /// When it matches everything, or has an operator that nobody knows.
     pub fn read(from: &'a LabelSelector) -> Result<Self, SelectorError> {
+        let selector = Self::read_any(from)?;
+        if selector.expressions.is_empty() && from.match_labels.as_ref().is_none_or(BTreeMap::is_empty) {
+            return Err(SelectorError::Empty);
+        }
+        Ok(selector)
+    }
+
+    /// Reads a selector that may match everything.
+    ///
+    /// # Errors
+    /// When it has an operator that nobody knows.
+    pub fn read_any(from: &'a LabelSelector) -> Result<Self, SelectorError> {
         let mut expressions = Vec::new();
         for (index, requirement) in from.match_expressions.iter().flatten().enumerate() {
             let operator = match requirement.operator.as_str() {
@@ -76,9 +88,6 @@ impl<'a> Selector<'a> {
             };
             let values = requirement.values.as_deref().unwrap_or_default();
             expressions.push(Expression { key: &requirement.key, operator, values });
-        }
-        if expressions.is_empty() && from.match_labels.as_ref().is_none_or(BTreeMap::is_empty) {
-            return Err(SelectorError::Empty);
         }
         Ok(Self { labels: from, expressions })
     }

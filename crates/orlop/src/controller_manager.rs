@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kube_controllers::endpoint_slice::controller::Options;
 use kube_controllers::table::{DESCRIPTORS, GATES, Settings};
 use kube_controllers::unwritten::UNWRITTEN;
 use manager::descriptor::{self, Selection};
@@ -67,13 +68,27 @@ pub(crate) struct Arguments {
     service_account_private_key_file: Option<PathBuf>,
 }
 
-/// How many objects each controller works on at the same time.
+/// How many objects each controller works on at the same time, and how much it puts into one.
 #[derive(clap::Args)]
 #[group(id = "workers")]
 struct WorkerArguments {
     /// Number of deployments to process at the same time.
     #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_DEPLOYMENT_SYNCS")]
     concurrent_deployment_syncs: usize,
+    /// Number of services whose Endpoints are processed at the same time.
+    #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_ENDPOINT_SYNCS")]
+    concurrent_endpoint_syncs: usize,
+    /// Number of services whose endpoint slices are processed at the same time.
+    #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_SERVICE_ENDPOINT_SYNCS")]
+    concurrent_service_endpoint_syncs: usize,
+    /// Maximum number of endpoints in one endpoint slice.
+    #[arg(
+        long,
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u16).range(1..=1000),
+        env = "ORLOP_MAX_ENDPOINTS_PER_SLICE"
+    )]
+    max_endpoints_per_slice: u16,
     /// Number of objects to garbage-collect at the same time.
     #[arg(long, default_value_t = 20, env = "ORLOP_CONCURRENT_GC_SYNCS")]
     concurrent_gc_syncs: usize,
@@ -83,6 +98,9 @@ struct WorkerArguments {
     /// Number of replica sets to process at the same time.
     #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_REPLICASET_SYNCS")]
     concurrent_replicaset_syncs: usize,
+    /// Number of replication controllers to process at the same time.
+    #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_RC_SYNCS")]
+    concurrent_rc_syncs: usize,
     /// Number of token secrets to process at the same time.
     #[arg(long, default_value_t = 5, env = "ORLOP_CONCURRENT_SERVICEACCOUNT_TOKEN_SYNCS")]
     concurrent_serviceaccount_token_syncs: usize,
@@ -203,15 +221,23 @@ impl WorkerArguments {
     fn put_into(self, settings: &mut Settings) {
         let Self {
             concurrent_deployment_syncs,
+            concurrent_endpoint_syncs,
+            concurrent_service_endpoint_syncs,
+            max_endpoints_per_slice,
             concurrent_gc_syncs,
             concurrent_namespace_syncs,
             concurrent_replicaset_syncs,
+            concurrent_rc_syncs,
             concurrent_serviceaccount_token_syncs,
         } = self;
         settings.deployment_workers = concurrent_deployment_syncs;
+        settings.endpoints_workers = concurrent_endpoint_syncs;
+        settings.endpoint_slices =
+            Options { workers: concurrent_service_endpoint_syncs, most: usize::from(max_endpoints_per_slice) };
         settings.garbage_collector_workers = concurrent_gc_syncs;
         settings.namespace_workers = concurrent_namespace_syncs;
         settings.replica_set_workers = concurrent_replicaset_syncs;
+        settings.replication_controller_workers = concurrent_rc_syncs;
         settings.service_account_token_workers = concurrent_serviceaccount_token_syncs;
     }
 }

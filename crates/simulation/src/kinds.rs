@@ -23,7 +23,7 @@ const KINDS: [&str; 8] = [
 /// The kinds of a scene.
 pub(crate) fn of(scene: Scene) -> Result<Vec<CustomResourceDefinition>, CrdError> {
     match scene {
-        Scene::Deployments => Ok(Vec::new()),
+        Scene::Deployments | Scene::Services => Ok(Vec::new()),
         Scene::VirtualMachines(_) => definitions(),
     }
 }

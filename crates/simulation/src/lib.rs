@@ -8,8 +8,8 @@
 //! virt-handler, hollow nodes┘   └─ delays, refusals, lost requests and answers, cut watches, partitions, crashes
 //!      └── simulated launchers ──▶ ledger: who may write, who could go on
 //! ```
-//! There are two scenes: deployments and what every cluster has, and virtual machines. Which processes there are, what the
-//! user does and what must hold is a scene's own; all else is shared.
+//! There are three scenes: deployments and what every cluster has, services and disruption budgets, and virtual machines. Which
+//! processes there are, what the user does and what must hold is a scene's own; all else is shared.
 //!
 //! Guarantees: the same seed gives the same requests in the same order, to the last byte of the log.
 //! Absent on purpose: any knowledge of one controller's inside; what is checked is what a user could see.
@@ -63,6 +63,8 @@ pub struct Options {
 pub enum Scene {
     /// Deployments, families of objects, kinds of the user's own.
     Deployments,
+    /// Services, replication controllers and disruption budgets.
+    Services,
     /// Virtual machines and their instances.
     VirtualMachines(VirtualMachines),
 }
@@ -87,6 +89,12 @@ impl Options {
         Self { seed, controllers, settings, scene: Scene::Deployments, fenced: true, trace: false }
     }
 
+    /// Services and budgets, with all controllers as they are.
+    #[must_use]
+    pub fn services(seed: u64) -> Self {
+        Self { scene: Scene::Services, ..Self::seeded(seed) }
+    }
+
     /// Virtual machines, with all controllers as they are.
     #[must_use]
     pub fn virtual_machines(seed: u64) -> Self {
@@ -99,6 +107,7 @@ impl Options {
     fn test(&self) -> &'static str {
         match self.scene {
             Scene::Deployments => "seeds",
+            Scene::Services => "services",
             Scene::VirtualMachines(_) => "virtual_machines",
         }
     }

@@ -55,7 +55,7 @@ const WITH_VIRTUAL_MACHINES: [(&str, Role); 7] = [
 /// All processes of a scene.
 pub(crate) fn of(scene: Scene) -> Vec<Process> {
     let all: &[(&'static str, Role)] = match scene {
-        Scene::Deployments => &WITH_DEPLOYMENTS,
+        Scene::Deployments | Scene::Services => &WITH_DEPLOYMENTS,
         Scene::VirtualMachines(_) => &WITH_VIRTUAL_MACHINES,
     };
     all.iter().map(|(name, role)| Process::new(name, *role)).collect()

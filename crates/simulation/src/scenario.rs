@@ -115,7 +115,7 @@ impl Play<'_> {
     fn pause(&mut self) -> Duration {
         let hurries = match self.options.scene {
             Scene::Deployments => false,
-            Scene::VirtualMachines(_) => self.chance.permille(500),
+            Scene::Services | Scene::VirtualMachines(_) => self.chance.permille(500),
         };
         let most = if hurries { Duration::from_millis(300) } else { Duration::from_secs(6) };
         self.chance.between(Duration::from_millis(1), most)

@@ -14,6 +14,7 @@ use crate::process::ROOT_CA;
 use crate::{About, Scene};
 
 mod deployments;
+mod services;
 mod sets;
 mod virtual_machines;
 
@@ -32,6 +33,7 @@ pub(crate) async fn check(scene: Scene, client: &Client, ledger: &Book) -> Resul
     namespaces(client, &mut wrong).await?;
     match scene {
         Scene::Deployments => deployments::check(client, &mut wrong).await?,
+        Scene::Services => services::check(client, &mut wrong).await?,
         Scene::VirtualMachines(_) => {
             virtual_machines::check(client, ledger, &mut wrong).await?;
             sets::check(client, &mut wrong).await?;

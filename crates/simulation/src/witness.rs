@@ -15,6 +15,7 @@ use crate::world::World;
 use crate::{About, Progress, Scene};
 
 mod deployments;
+mod services;
 mod virtual_machines;
 
 /// What the user holds objects by.
@@ -28,6 +29,8 @@ type Kind = (&'static str, &'static str, &'static str);
 
 const WITH_DEPLOYMENTS: [Kind; 4] =
     [("", "v1", "Pod"), ("apps", "v1", "ReplicaSet"), ("apps", "v1", "Deployment"), ("", "v1", "ConfigMap")];
+
+const WITH_SERVICES: [Kind; 2] = [("", "v1", "Pod"), ("policy", "v1", "PodDisruptionBudget")];
 
 const WITH_VIRTUAL_MACHINES: [Kind; 5] = [
     ("", "v1", "Pod"),
@@ -63,6 +66,7 @@ struct Heard {
 /// What is known so far.
 enum Seen {
     Deployments(deployments::Seen),
+    Services(services::Seen),
     VirtualMachines(virtual_machines::Seen),
 }
 
@@ -70,6 +74,7 @@ impl Witness {
     pub(crate) fn new(scene: Scene) -> Self {
         let (kinds, seen): (&[Kind], _) = match scene {
             Scene::Deployments => (&WITH_DEPLOYMENTS, Seen::Deployments(deployments::Seen::default())),
+            Scene::Services => (&WITH_SERVICES, Seen::Services(services::Seen::default())),
             Scene::VirtualMachines(scene) => {
                 (&WITH_VIRTUAL_MACHINES, Seen::VirtualMachines(virtual_machines::Seen::new(scene.by_force)))
             }
@@ -113,6 +118,7 @@ impl Witness {
     pub(crate) fn release(&self, uid: String) {
         match &mut self.shared().seen {
             Seen::Deployments(seen) => seen.release(uid),
+            Seen::Services(_) => {}
             Seen::VirtualMachines(seen) => seen.release(uid),
         }
     }
@@ -127,6 +133,7 @@ impl Witness {
         for (revision, heard) in std::mem::take(heard) {
             let broken = match seen {
                 Seen::Deployments(seen) => seen.look(&heard, world),
+                Seen::Services(seen) => seen.look(&heard, world),
                 Seen::VirtualMachines(seen) => seen.look(&heard, world),
             };
             if let Some(what) = broken {
@@ -139,6 +146,7 @@ impl Witness {
     pub(crate) fn progress(&self) -> Progress {
         match &self.shared().seen {
             Seen::Deployments(seen) => seen.lives.progress(),
+            Seen::Services(seen) => seen.lives.progress(),
             Seen::VirtualMachines(seen) => seen.lives.progress(),
         }
     }

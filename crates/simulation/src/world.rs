@@ -93,7 +93,7 @@ impl Faults {
             cut_watches: often() * 3,
             stalled_watches: match scene {
                 Scene::Deployments => 0,
-                Scene::VirtualMachines(_) => often() * 3,
+                Scene::Services | Scene::VirtualMachines(_) => often() * 3,
             },
         }
     }

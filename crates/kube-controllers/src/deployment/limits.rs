@@ -4,6 +4,7 @@ use k8s_openapi::api::apps::v1::DeploymentSpec;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::DeploymentError;
+use crate::share::{Rounding, percentage, share, text};
 
 /// The numbers that a decision turns on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +49,6 @@ impl Limits {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Rounding {
-    Up,
-    Down,
-}
-
 fn scaled(
     field: &'static str,
     value: Option<&IntOrString>,
@@ -64,22 +59,8 @@ fn scaled(
     match value {
         // The API server fills in 25%; so does this, for a server that does not.
         None => Ok(percentage(25, desired, rounding)),
-        Some(IntOrString::Int(number)) if *number >= 0 => Ok(*number),
-        Some(IntOrString::Int(number)) => Err(invalid(number.to_string())),
-        Some(IntOrString::String(text)) => {
-            let percent = text.strip_suffix('%').and_then(|digits| digits.parse::<u16>().ok());
-            percent.map(|percent| percentage(percent, desired, rounding)).ok_or_else(|| invalid(text.clone()))
-        }
+        Some(value) => share(value, desired, rounding).ok_or_else(|| invalid(text(value))),
     }
-}
-
-fn percentage(percent: u16, of: i32, rounding: Rounding) -> i32 {
-    let product = i64::from(percent) * i64::from(of);
-    let share = match rounding {
-        Rounding::Up => (product + 99) / 100,
-        Rounding::Down => product / 100,
-    };
-    i32::try_from(share).unwrap_or(i32::MAX)
 }
 
 #[cfg(test)]

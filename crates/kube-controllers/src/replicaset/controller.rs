@@ -1,4 +1,5 @@
-//! Observes, decides and acts: the part of the replica-set controller that speaks to the server.
+//! Observes, decides and acts: the part of the controllers of replica sets and of replication controllers that speaks to the
+//! server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use manager::queue::Queue;
 use manager::worker::Next;
 use manager::writing::{is_namespace_terminating, log_created, log_deleted};
 
+use super::kind::Replicated;
 use super::{Creations, FailedVerb, Failure, Observed, Target, decide};
 use crate::indexes::{self, controller_of};
 use crate::reading::find;
@@ -24,11 +26,15 @@ use crate::reading::find;
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "replicaset-controller";
 
-/// The controller.
+/// The controller of replica sets.
 #[must_use]
 pub fn start(context: &Context, workers: usize) -> Started {
-    let kit = Kit::new(NAME, context);
-    let controller = ReplicaSets {
+    start_for::<ReplicaSet>(Kit::new(NAME, context), context, workers)
+}
+
+/// The controller of one kind.
+pub(crate) fn start_for<K: Replicated>(kit: Kit, context: &Context, workers: usize) -> Started {
+    let controller = Controller::<K> {
         client: context.client.clone(),
         sets: context.caches.of(&[]),
         pods: context.caches.of(&indexes::PODS),
@@ -43,9 +49,9 @@ pub fn start(context: &Context, workers: usize) -> Started {
     kit.reconciles(&sets).owns(&pods, &sets, Orphans::Offered(|_, _| true)).run(workers, controller)
 }
 
-struct ReplicaSets {
+struct Controller<K: Replicated> {
     client: Client,
-    sets: Cache<ReplicaSet>,
+    sets: Cache<K>,
     pods: Cache<Pod>,
     queue: Queue<Key>,
     expected: Expected,
@@ -55,16 +61,16 @@ struct ReplicaSets {
     now: Now,
 }
 
-impl Reconciler for ReplicaSets {
+impl<K: Replicated> Reconciler for Controller<K> {
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let Some(set) = self.sets.get(key) else { return Ok(Next::Wait) };
         if let Some(left) = self.expected.remaining(key) {
             return Ok(Next::After(left));
         }
         let near = self.pods.find("namespace", &key.namespace);
-        let siblings = self.siblings(&set);
+        let siblings = self.siblings(&*set);
         let observed = Observed {
-            replica_set: &set,
+            replica_set: &*set,
             pods: near.iter().map(|pod| &**pod).collect(),
             siblings: siblings.iter().map(|pod| &**pod).collect(),
             taken_names: self.taken_names.get(key).unwrap_or_default(),
@@ -74,7 +80,7 @@ impl Reconciler for ReplicaSets {
             Ok(plan) => plan,
             // Only an edit of the object helps.
             Err(error) => {
-                tracing::warn!(%error, "cannot process a replica set");
+                tracing::warn!(%error, kind = %K::kind(&()), "cannot keep the pods of an object; correct the object");
                 return Ok(Next::Wait);
             }
         };
@@ -83,16 +89,15 @@ impl Reconciler for ReplicaSets {
             patch.send(&api).await?;
         }
         if let Some(creations) = &plan.create {
-            self.create(key, &set, &api, creations).await?;
+            self.create(key, &*set, &api, creations).await?;
         }
         if !plan.delete.is_empty() {
-            self.delete(key, &set, &api, &plan.delete).await?;
+            self.delete(key, &*set, &api, &plan.delete).await?;
         }
         if let Some(status) = &plan.status {
-            let sets: Api<ReplicaSet> = Api::namespaced(self.client.clone(), &key.namespace);
-            let written = ReplicaSet { status: Some(status.clone()), ..ReplicaSet::clone(&set) };
+            let sets: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
             // Kubernetes lets this controller update, not patch; and only over what was observed.
-            sets.replace_status(&key.name, &PostParams::default(), &written).await?;
+            sets.replace_status(&key.name, &PostParams::default(), &set.with_status(status)).await?;
         }
         // What was asked for may come and go unseen, and then nobody else brings the set here again.
         let expects = self.expected.remaining(key);
@@ -100,9 +105,9 @@ impl Reconciler for ReplicaSets {
     }
 }
 
-impl ReplicaSets {
+impl<K: Replicated> Controller<K> {
     /// Pods of other sets of the same owner.
-    fn siblings(&self, set: &ReplicaSet) -> Vec<Arc<Pod>> {
+    fn siblings(&self, set: &K) -> Vec<Arc<Pod>> {
         let Some(owner) = set.owner_references().iter().find(|one| one.controller == Some(true)) else {
             return Vec::new();
         };
@@ -113,13 +118,7 @@ impl ReplicaSets {
         others.flat_map(|other| self.pods.find("controller", &other.uid().unwrap_or_default())).collect()
     }
 
-    async fn create(
-        &self,
-        key: &Key,
-        set: &ReplicaSet,
-        api: &Api<Pod>,
-        creations: &Creations,
-    ) -> Result<(), kube::Error> {
+    async fn create(&self, key: &Key, set: &K, api: &Api<Pod>, creations: &Creations) -> Result<(), kube::Error> {
         let pods: Vec<Pod> = creations.pods().collect();
         self.expected.expect(key, pods.len(), []);
         let mut rest = pods.as_slice();
@@ -178,7 +177,7 @@ impl ReplicaSets {
         Ok(())
     }
 
-    async fn delete(&self, key: &Key, set: &ReplicaSet, api: &Api<Pod>, targets: &[Target]) -> Result<(), kube::Error> {
+    async fn delete(&self, key: &Key, set: &K, api: &Api<Pod>, targets: &[Target]) -> Result<(), kube::Error> {
         let uids = targets.iter().map(|target| target.uid.clone());
         self.expected.expect(key, 0, uids);
         let deletions = targets.iter().map(|Target { name, uid }| async move {

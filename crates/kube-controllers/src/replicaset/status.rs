@@ -15,7 +15,8 @@ pub(super) struct Inputs<'a> {
     pub(super) set: &'a ReplicaSet,
     pub(super) template_labels: Option<&'a BTreeMap<String, String>>,
     pub(super) mine: &'a [&'a Pod],
-    pub(super) terminating: usize,
+    /// None for a kind whose status does not count them.
+    pub(super) terminating: Option<usize>,
     pub(super) failure: Option<&'a Failure>,
     pub(super) min_ready: SignedDuration,
     pub(super) now: Timestamp,
@@ -30,7 +31,7 @@ pub(super) fn changed(inputs: &Inputs<'_>) -> Option<ReplicaSetStatus> {
         fully_labeled_replicas: Some(counted(&|pod| has_labels(pod, inputs.template_labels))),
         ready_replicas: Some(counted(&pods::is_ready)),
         available_replicas: Some(counted(&|pod| pods::is_available(pod, inputs.min_ready, inputs.now))),
-        terminating_replicas: Some(count(inputs.terminating)),
+        terminating_replicas: inputs.terminating.map(count),
         observed_generation: Some(inputs.set.metadata.generation.unwrap_or(0)),
         conditions: conditions(&old, inputs.failure, inputs.now),
     };

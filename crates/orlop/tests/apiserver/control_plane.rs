@@ -116,8 +116,10 @@ async fn an_unknown_controller_is_refused_with_the_known_ones() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_orlop")).args(["controller-manager", "--controllers=*,-foo"]).output();
     let error = String::from_utf8(output.await.unwrap().stderr).unwrap();
-    let known = "use one of clusterrole-aggregation-controller, deployment-controller, garbage-collector-controller, \
-                 namespace-controller, node-lifecycle-controller, pod-garbage-collector-controller, replicaset-controller, root-ca-certificate-publisher-controller, \
+    let known = "use one of clusterrole-aggregation-controller, deployment-controller, disruption-controller, \
+                 endpoints-controller, endpointslice-controller, garbage-collector-controller, \
+                 namespace-controller, node-lifecycle-controller, pod-garbage-collector-controller, \
+                 replicaset-controller, replicationcontroller-controller, root-ca-certificate-publisher-controller, \
                  serviceaccount-controller, serviceaccount-token-controller, taint-eviction-controller";
     assert_eq!(error, format!("orlop: --controllers: unknown controller \"foo\"; {known}\n"));
 }

@@ -30,14 +30,30 @@ const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], 
     Ok(Started::until_stopped(context, Scheduler::new(context, DEFAULT_SCHEDULER).run()))
 })];
 
+/// They run in the scene of services alone. In the others there is nothing for them to do, and each watch slows every seed down.
+const OF_SERVICES: [&str; 4] =
+    ["disruption-controller", "endpoints-controller", "endpointslice-controller", "replicationcontroller-controller"];
+
 pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {
     let (controllers, settings) = (start.options.controllers, start.options.settings.clone());
-    elected(start, Component::ControllerManager, "kube-controller-manager", controllers, settings)
+    let off: &[&str] = match start.options.scene {
+        Scene::Services => &[],
+        Scene::Deployments | Scene::VirtualMachines(_) => &OF_SERVICES,
+    };
+    let component = Component::ControllerManager;
+    elected(start, component, "kube-controller-manager", controllers, settings, all_but(off, controllers))
+}
+
+fn all_but<S>(off: &[&str], controllers: &[Descriptor<S>]) -> Selection {
+    let known = off.iter().filter(|name| controllers.iter().any(|one| one.name == **name));
+    let flags: Vec<String> = known.map(|name| format!("-{name}")).collect();
+    let values = ["*"].into_iter().chain(flags.iter().map(String::as_str));
+    Selection::parse(values, controllers, &[]).unwrap_or(Selection::all())
 }
 
 pub(super) fn scheduler(start: Start<'_>) -> JoinHandle<()> {
     let settings = start.options.settings.clone();
-    elected(start, Component::Scheduler, "kube-scheduler", SCHEDULERS, settings)
+    elected(start, Component::Scheduler, "kube-scheduler", SCHEDULERS, settings, Selection::all())
 }
 
 pub(super) fn virt_controller(start: Start<'_>) -> JoinHandle<()> {
@@ -45,10 +61,10 @@ pub(super) fn virt_controller(start: Start<'_>) -> JoinHandle<()> {
     let mut settings = virt_controller::Settings::new(Launcher::new(LAUNCHER));
     settings.image_volumes = Some(true);
     let controllers = match start.options.scene {
-        Scene::Deployments => &[],
+        Scene::Deployments | Scene::Services => &[],
         Scene::VirtualMachines(scene) => scene.controllers,
     };
-    elected(start, Component::VirtController, "virt-controller", controllers, settings)
+    elected(start, Component::VirtController, "virt-controller", controllers, settings, Selection::all())
 }
 
 fn elected<S: Send + Sync + 'static>(
@@ -57,6 +73,7 @@ fn elected<S: Send + Sync + 'static>(
     lease: &'static str,
     descriptors: &'static [Descriptor<S>],
     settings: S,
+    selection: Selection,
 ) -> JoinHandle<()> {
     let now = start.now();
     let Start { options, server, world, identity, chance, .. } = start;
@@ -73,7 +90,7 @@ fn elected<S: Send + Sync + 'static>(
         name: lease,
         descriptors,
         settings,
-        selection: Selection::all(),
+        selection,
         gates: Gates::default(),
         clients,
         caches: None,

@@ -19,7 +19,7 @@ use crate::{Scene, wire};
 
 pub(super) fn nodes(start: Start<'_>) -> JoinHandle<()> {
     let behaviour = match start.options.scene {
-        Scene::Deployments => {
+        Scene::Deployments | Scene::Services => {
             let (start_delay, stop_delay) = (Duration::from_secs(1), Duration::from_secs(2));
             Behaviour { start_delay, stop_delay, ..Behaviour::default() }
         }
@@ -37,7 +37,7 @@ pub(super) fn nodes(start: Start<'_>) -> JoinHandle<()> {
 
 pub(super) fn handlers(start: Start<'_>, nodes: &'static [&'static str]) -> JoinHandle<()> {
     let twin = match start.options.scene {
-        Scene::Deployments => Twin::None,
+        Scene::Deployments | Scene::Services => Twin::None,
         Scene::VirtualMachines(scene) => scene.handlers,
     };
     let machines = start.machines.clone();

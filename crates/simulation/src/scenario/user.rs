@@ -13,6 +13,7 @@ use crate::witness::Witness;
 use crate::{Options, Scene};
 
 mod deployments;
+mod services;
 mod virtual_machines;
 
 const NAMESPACES: [&str; 2] = ["blue", "green"];
@@ -20,6 +21,7 @@ const NAMESPACES: [&str; 2] = ["blue", "green"];
 /// A user, by what it works with.
 pub(super) enum User {
     Deployments(deployments::User),
+    Services(services::User),
     VirtualMachines(virtual_machines::User),
 }
 
@@ -27,6 +29,7 @@ impl User {
     pub(super) fn new(client: Client, witness: Witness, machines: Machines, options: &Options) -> Self {
         match options.scene {
             Scene::Deployments => Self::Deployments(deployments::User::new(client, witness, options.seed)),
+            Scene::Services => Self::Services(services::User::new(client, witness, options.seed)),
             Scene::VirtualMachines(scene) => Self::VirtualMachines(virtual_machines::User::new(
                 client,
                 witness,
@@ -40,6 +43,7 @@ impl User {
     pub(super) async fn begin(&mut self) -> Result<(), kube::Error> {
         match self {
             Self::Deployments(user) => user.begin().await,
+            Self::Services(user) => user.begin().await,
             Self::VirtualMachines(user) => user.begin().await,
         }
     }
@@ -48,6 +52,7 @@ impl User {
     pub(super) async fn act(&mut self) -> Result<String, kube::Error> {
         match self {
             Self::Deployments(user) => user.act().await,
+            Self::Services(user) => user.act().await,
             Self::VirtualMachines(user) => user.act().await,
         }
     }
@@ -56,6 +61,7 @@ impl User {
     pub(super) async fn let_go(&mut self) -> Result<(), kube::Error> {
         match self {
             Self::Deployments(user) => user.let_go().await,
+            Self::Services(user) => user.let_go().await,
             Self::VirtualMachines(user) => user.let_go().await,
         }
     }
@@ -64,6 +70,7 @@ impl User {
     pub(super) async fn tend(&mut self) -> Result<Option<String>, kube::Error> {
         match self {
             Self::Deployments(user) => user.tend().await,
+            Self::Services(user) => user.tend().await,
             Self::VirtualMachines(user) => user.tend().await,
         }
     }
@@ -71,7 +78,7 @@ impl User {
     /// Whether somebody waits for a time that is still to come.
     pub(super) async fn sees_patience(&self, now: Timestamp) -> Result<bool, kube::Error> {
         match self {
-            Self::Deployments(_) => Ok(false),
+            Self::Deployments(_) | Self::Services(_) => Ok(false),
             Self::VirtualMachines(user) => user.sees_patience(now).await,
         }
     }

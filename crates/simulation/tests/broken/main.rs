@@ -5,6 +5,7 @@
 mod deployments;
 mod launchers;
 mod missing;
+mod services;
 mod virtual_machines;
 
 use std::collections::BTreeSet;

@@ -166,14 +166,17 @@ fn volumes() -> Vec<PolicyRule> {
 fn caches() -> Vec<PolicyRule> {
     let core = [
         "configmaps",
+        "endpoints",
         "namespaces",
         "nodes",
         "persistentvolumeclaims",
         "persistentvolumes",
         "pods",
+        "replicationcontrollers",
         "resourcequotas",
         "secrets",
         "serviceaccounts",
+        "services",
     ];
     let instancetypes = [
         "virtualmachineclusterinstancetypes",
@@ -183,7 +186,8 @@ fn caches() -> Vec<PolicyRule> {
     ];
     vec![
         rule(&FOLLOW, CORE, &core),
-        rule(&FOLLOW, "apps", &["controllerrevisions", "deployments", "replicasets"]),
+        rule(&FOLLOW, "apps", &["controllerrevisions", "deployments", "replicasets", "statefulsets"]),
+        rule(&FOLLOW, "discovery.k8s.io", &["endpointslices"]),
         rule(&FOLLOW, "apiextensions.k8s.io", &["customresourcedefinitions"]),
         rule(&LOOK, LEASES, &["leases"]),
         rule(&FOLLOW, "policy", &["poddisruptionbudgets"]),

@@ -204,6 +204,8 @@ fn a_resize_amid_a_rollout_is_shared_in_proportion() {
     let table = [
         // Twice the size, the surge stays three: 23 in all.
         (20, sets(8, 5), vec![("web-a", 8, 14), ("web-b", 5, 9)]),
+        // As Kubernetes' conformance has it: 33 in all.
+        (30, sets(8, 5), vec![("web-a", 8, 20), ("web-b", 5, 13)]),
         // Half of it: 8 in all.
         (5, sets(8, 5), vec![("web-a", 8, 5), ("web-b", 5, 3)]),
         // One more: the newer of two equals takes what is left over.
