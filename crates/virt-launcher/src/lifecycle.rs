@@ -1,23 +1,42 @@
 //! The life of one guest in one launcher: a pure function of requests, events and time.
 //!
 //! ```text
-//! boot ──────> Starting ──> Running <──> Paused ──> Left ──give──> (it ends here, and lives on there)
-//!                              ^                      │
-//! arrival ──> Awaiting ──> Loaded ──take──> Running   └──returned──> Running
+//! boot ──────> Starting ──> Running <──> Paused ──part──> Left ──given──> (it ends here, and lives on there)
+//!                              ^                           │
+//! arrival ──> Awaiting ──> Loaded ──take──> as it was      └──returned, or QEMU could not send it──> as it was
 //!
 //! any of them ──> Stopping ──> Ended
 //! ```
+//! What happens to a guest on its way out, while its memory is copied (under way) and from the moment that it is stopped for the last
+//! of it (parted):
+//!
+//! | what happens | under way | parted | given |
+//! |---|---|---|---|
+//! | pause, unpause | as always; it arrives as it is when it parts | denied: try again | denied |
+//! | reset, or the guest reboots | as always | denied; a stopped guest does not | denied |
+//! | disk error | paused, and arrives so | cannot be | cannot be |
+//! | shutdown (the instance is deleted) | the migration is given up, then as always | denied: whoever has it in the end does it | kill |
+//! | power-off, panic, QEMU ends | it has ended; what was sent is of no use | ended on the way: the target goes on if it has all | moved |
+//! | kill | killed | killed: ended on the way | moved |
+//! | cancel | asked of QEMU, whose last event decides | denied: too late | denied |
+//! | QEMU says failed or cancelled | it stays, as it is | it stays, as it was | cannot be |
+//! | the connection breaks | QEMU fails, and it stays | cut: it stays stopped until the target has it or has refused it | nothing |
+//! | QEMU says completed | cannot be | given | given |
+//! | the target has refused | it stays | it stays, as it was | it stays, as it was |
+//!
 //! The driver feeds it inputs one at a time and carries its actions out in order. It decides; it does nothing itself.
 //!
 //! # Guarantees
 //! - The vCPUs are let run only by a launcher that holds the [`Grant`], after that was written down.
 //! - A grant is written down before anybody is told of it.
+//! - A guest that has parted runs here again only if QEMU could not send all of it, or the other launcher has refused it for good. So
+//!   who has all of it, and knows that this launcher is gone, may go on.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::domain::{Domain, End, Exit, Pause, State, end_of};
+use crate::domain::{Course, Domain, End, Exit, Pause, Progress, State, end_of};
 use crate::grant::{Grant, GrantError};
 
 /// How often a guest that was asked to power off is asked again. Some read the button only late in their boot.
@@ -39,10 +58,28 @@ pub enum Request {
     },
     /// End it at once.
     Kill,
+    /// Send the guest to another launcher, while it runs.
+    Leave { to: String },
+    /// The guest is stopped, and the last of it is about to be sent.
+    Part { to: String },
+    /// The connection broke after the guest had parted.
+    Cut { to: String },
+    /// The guest is not sent after all, for this reason.
+    Stay { to: String, why: String },
+    /// Give up sending the guest.
+    Cancel { to: String },
+    /// Stop the guest, so that sending it comes to an end.
+    Halt { to: String },
+    /// How much was sent.
+    Progress(Progress),
     /// Promise the guest to another launcher, where its state has gone.
     Give { to: String },
-    /// Let the guest run here: another launcher has promised it.
-    Take { from: String },
+    /// Let the guest go on here: another launcher has promised it, or is gone for good.
+    Take {
+        from: String,
+        /// It was paused, and stays so.
+        paused: Option<Pause>,
+    },
     /// Give up for good a guest that was awaited, and end.
     Renounce,
     /// Let the guest run here again: another launcher has renounced it.
@@ -67,6 +104,9 @@ pub enum Denied {
     /// Its state has not gone anywhere.
     #[error("the guest is not being handed over between two launchers")]
     Here,
+    /// Another migration is under way, or none.
+    #[error("the guest is not on its way with migration {0}")]
+    OtherMigration(String),
     /// Its grant says otherwise.
     #[error(transparent)]
     Grant(#[from] GrantError),
@@ -94,8 +134,12 @@ pub enum Told {
     Shutdown(String),
     /// A guest agent opened or closed its channel.
     Agent(bool),
+    /// The vCPUs are stopped so that the last of the guest can be sent.
+    StoppedToPart,
     /// The guest's state has come or gone, whole.
     Migrated,
+    /// QEMU has given up sending the guest's state.
+    NotMigrated,
 }
 
 /// What the driver is to do.
@@ -111,6 +155,12 @@ pub enum Action {
     PressPower,
     /// Kill QEMU.
     Kill,
+    /// Give up sending the guest's state, wherever that is.
+    Abort,
+    /// Serve this guest's disks to nobody any more.
+    StopExports,
+    /// Tell the guest what time it is: its clock stood still on the way.
+    SetClock,
     /// Write down who may write. If that fails, nothing that follows is done.
     Keep(Grant),
     /// Tell everyone what the domain is like now.
@@ -130,8 +180,14 @@ pub struct Lifecycle {
     killed: bool,
     /// The next stop was asked for by a user.
     pausing: bool,
+    /// Sending it was given up: it does not part any more.
+    aborting: bool,
+    /// The next stop is for its migration.
+    halting: bool,
     /// The next stop is because of a disk.
     io_error: bool,
+    /// Its clock stood still on the way here.
+    clock_is_late: bool,
     /// What QEMU told about its end.
     told: Option<String>,
     /// It was killed for an internal error of QEMU; whether KVM is to blame.
@@ -156,13 +212,16 @@ impl Lifecycle {
 
     fn new(grant: Grant, paused: bool) -> Self {
         Self {
-            domain: Domain { sequence: 0, state: State::Starting, agent_connected: false, resets: 0 },
+            domain: Domain::starting(),
             grant,
             paused,
             started: false,
             killed: false,
             pausing: false,
+            aborting: false,
+            halting: false,
             io_error: false,
+            clock_is_late: false,
             told: None,
             internal_error: None,
             kill_at: None,
@@ -211,22 +270,43 @@ impl Lifecycle {
             (Request::Kill, State::Ended(_)) | (Request::Shutdown { .. }, State::Ended(_)) => Ok(vec![]),
             (_, State::Ended(_)) => Err(Denied::Ended),
             (Request::Kill, _) => Ok(self.kill()),
+            (Request::Stay { to, why }, _) => self.stay(to, why),
+            (Request::Progress(progress), _) => Ok(self.progressed(*progress)),
+            // It may be elsewhere by now, and must not run here to power off.
+            (Request::Shutdown { .. }, State::Left) if self.has_parted() => Err(Denied::Away),
             (Request::Shutdown { grace }, _) => Ok(self.shut_down(*grace, now)),
             (_, State::Starting) => Err(Denied::Starting),
             (_, State::Stopping) => Err(Denied::Stopping),
-            (Request::Give { to }, State::Left) => Ok(vec![self.keep(self.grant.give(to)?)]),
-            (Request::Returned { by }, State::Left) => Ok(vec![self.keep(self.grant.returned(by)?), Action::Continue]),
-            (Request::Take { from }, State::Loaded) => Ok(vec![self.keep(self.grant.take(from)?), Action::Continue]),
+            (Request::Leave { to }, State::Running | State::Paused(_)) => self.leave(to),
+            (Request::Part { to }, State::Running | State::Paused(_)) => self.part(to),
+            (Request::Cut { to }, State::Left) => self.cut(to),
+            (Request::Cancel { to }, State::Running | State::Paused(_)) => {
+                self.under_way(to)?;
+                self.aborting = true;
+                Ok(vec![Action::Abort])
+            }
+            (Request::Halt { to }, State::Running) => {
+                self.under_way(to)?;
+                self.halting = true;
+                Ok(vec![Action::Stop])
+            }
+            (Request::Halt { .. }, State::Paused(_)) => Ok(vec![]),
+            (Request::Give { to }, State::Left) => self.give(to),
+            (Request::Returned { by }, State::Left) => self.returned(by),
+            (Request::Take { from, paused }, State::Loaded) => self.take(from, *paused),
             (Request::Renounce, State::Awaiting | State::Loaded) => {
                 let kept = self.keep(self.grant.renounce()?);
                 Ok([vec![kept], self.kill()].concat())
             }
             // Told again what was done.
             (Request::Take { .. } | Request::Returned { .. }, State::Running | State::Paused(_)) => Ok(vec![]),
-            (Request::Give { .. } | Request::Renounce, State::Running | State::Paused(_)) => Err(Denied::Here),
-            // Nobody else was promised it yet.
-            (Request::Unpause, State::Left) if self.grant.may_write() => Ok(vec![Action::Continue]),
+            (Request::Give { .. } | Request::Renounce | Request::Cut { .. }, State::Running | State::Paused(_)) => {
+                Err(Denied::Here)
+            }
             (_, State::Awaiting | State::Loaded | State::Left) => Err(Denied::Away),
+            // It goes on by itself when its migration has ended.
+            (Request::Unpause, State::Paused(Pause::ForMigration)) => Err(Denied::Away),
+            (Request::Pause, State::Paused(Pause::ForMigration)) => Ok(self.enter(State::Paused(Pause::ByUser))),
             (Request::Pause, State::Paused(_)) | (Request::Unpause, State::Running) => Ok(vec![]),
             (Request::Pause, State::Running) => {
                 self.pausing = true;
@@ -245,14 +325,13 @@ impl Lifecycle {
         match told {
             // Somebody at the monitor let it run, who may not: another launcher may be writing to the same disks.
             Told::Resumed if !self.grant.may_write() => self.kill(),
-            Told::Migrated => match self.domain.state {
-                State::Awaiting => self.enter(State::Loaded),
-                State::Running | State::Paused(_) => self.enter(State::Left),
-                State::Starting | State::Loaded | State::Left | State::Stopping | State::Ended(_) => vec![],
-            },
+            Told::Migrated => self.migrated(),
+            Told::NotMigrated => self.not_migrated(),
+            Told::StoppedToPart => self.stopped_to_part(),
             Told::Resumed => {
                 self.started = true;
                 self.pausing = false;
+                self.halting = false;
                 self.io_error = false;
                 // A guest that is to power off must run to do so; it stays on its way out.
                 if self.domain.state == State::Stopping { vec![] } else { self.enter(State::Running) }
@@ -264,9 +343,11 @@ impl Lifecycle {
                 vec![]
             }
             Told::Stopped => {
+                let halting = std::mem::take(&mut self.halting);
                 let pause = match (std::mem::take(&mut self.pausing), std::mem::take(&mut self.io_error)) {
                     (true, _) => Pause::ByUser,
                     (false, true) => Pause::IoError,
+                    (false, false) if halting => Pause::ForMigration,
                     (false, false) => Pause::ByQemu,
                 };
                 self.enter(State::Paused(pause))
@@ -301,7 +382,11 @@ impl Lifecycle {
             Told::Agent(connected) if connected == self.domain.agent_connected => vec![],
             Told::Agent(connected) => {
                 self.domain.agent_connected = connected;
-                self.publish()
+                let mut actions = self.publish();
+                if connected && std::mem::take(&mut self.clock_is_late) {
+                    actions.push(Action::SetClock);
+                }
+                actions
             }
         }
     }
@@ -311,6 +396,7 @@ impl Lifecycle {
         let end = match (&self.grant, self.internal_error) {
             (Grant::Given { .. }, _) => End::Moved,
             (Grant::Awaiting { .. } | Grant::Renounced, _) => End::NotTaken { words: exit.words.clone() },
+            (Grant::Holder, _) if self.has_parted() => End::OnTheWay { words: exit.words.clone() },
             (Grant::Holder, Some(kvm_is_suspect)) => End::InternalError { kvm_is_suspect, words: exit.words.clone() },
             (Grant::Holder, None) => end_of(exit, self.told.as_deref(), self.killed, self.started),
         };
@@ -346,6 +432,11 @@ impl Lifecycle {
         let was_paused = matches!(self.domain.state, State::Paused(_) | State::Left);
         self.press_at = Some(now + PRESS_AGAIN);
         let mut actions = self.enter(State::Stopping);
+        // Where a guest is to end it need not go.
+        if self.course() == Some(&Course::UnderWay) {
+            self.aborting = true;
+            actions.push(Action::Abort);
+        }
         // Stopped vCPUs cannot see a button.
         if was_paused {
             actions.push(Action::Continue);
@@ -384,5 +475,6 @@ impl Lifecycle {
     }
 }
 
+mod moving;
 #[cfg(test)]
 mod tests;
