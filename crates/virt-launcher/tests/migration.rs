@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use launcher_api::rpc::{Course, Empty, End, MigrationLimits, MigrationName, Paused, State, TakeRequest};
 use testkit::{Harness, Need, tests};
 
-use bench::{Answers, Launcher, Pair, SLOW, UID, disk_with_a_guest, launcher_program};
+use bench::{Answers, Launcher, Pair, Room, SLOW, UID, disk_with_a_guest, launcher_program};
 
 fn main() -> ExitCode {
     if let Some(code) = launcher_program() {
@@ -28,7 +28,9 @@ fn main() -> ExitCode {
         async a_guest_that_was_given_comes_back_only_when_it_was_refused,
         async a_target_of_another_guest_is_sent_nothing,
     ];
-    let all = all.into_iter().map(|test| test.needing(&[Need::Qemu, Need::Guest])).collect();
+    let mounting = tests![async a_target_without_room_leaves_the_source_untouched];
+    let mounting = mounting.into_iter().map(|test| test.needing(&[Need::Root]));
+    let all = all.into_iter().chain(mounting).map(|test| test.needing(&[Need::Qemu, Need::Guest])).collect();
     Harness::default().one_by_one().run(all)
 }
 
@@ -96,6 +98,22 @@ async fn disks_of_the_pod_alone_come_along() -> Result<()> {
     ensure!(pair.target.in_guest(read).await? == sums);
     pair.target.in_guest("echo more > /data/more; sync").await?;
     drop(carrying);
+    Ok(())
+}
+
+async fn a_target_without_room_leaves_the_source_untouched() -> Result<()> {
+    let mut pair = Pair::start_with(&bench::local()?, Room::Little).await?;
+    pair.source.in_guest(READY).await?;
+    let write = "dd if=/dev/urandom of=/dev/vdb bs=1M count=32 2>/dev/null; sync; sha256sum < /dev/vdb";
+    let sum = pair.source.in_guest(write).await?;
+    let _carrying = pair.leave(MigrationLimits::default(), Answers::Pass).await?;
+    let stayed = pair.source.reaches("it stays", |domain| bench::course(domain) == Course::Stayed).await?;
+    ensure!(bench::why(&stayed).contains("No space left"), "{stayed:?}");
+    ensure!(stayed.state() == State::Running, "{stayed:?}");
+    let read = "echo 3 > /proc/sys/vm/drop_caches; sha256sum < /dev/vdb";
+    ensure!(pair.source.in_guest(read).await? == sum);
+    // Nothing is left of the copies: it can be tried again.
+    pair.source.in_guest("echo more > /data/more; dd if=/dev/zero of=/dev/vdb bs=1M count=1 2>/dev/null; sync").await?;
     Ok(())
 }
 

@@ -39,6 +39,11 @@ pub(crate) const SLOW: MigrationLimits = MigrationLimits {
     auto_converge: false,
     may_disrupt: false,
 };
+/// Where a launcher makes disks, in its directory.
+const DISKS: &str = "disks";
+/// Starts a launcher that has little room for disks. Nobody else sees the mount.
+const WITH_LITTLE_ROOM: &str =
+    r#"mkdir "$2/disks" && mount -t tmpfs -o size=8m none "$2/disks" && exec "$0" "$1" "$2""#;
 const SERVE: &str = "serve-a-launcher";
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -71,13 +76,14 @@ fn failed(error: &dyn std::fmt::Debug) -> ExitCode {
 
 async fn serve(folder: &Path, claim: Option<PathBuf>) -> Result<()> {
     let cache = folder.join("cache");
+    std::fs::create_dir_all(folder.join(DISKS))?;
     let workbench = Workbench {
         this: std::env::current_exe()?,
         qemu: hypervisor::programs::qemu(Path::new("qemu-system-x86_64")).context("QEMU")?,
         choice: Choice::Tcg,
         memory: cache.clone(),
         folder: folder.to_owned(),
-        disks: folder.to_owned(),
+        disks: folder.join(DISKS),
         firmware: None,
         places: VolumePaths {
             claims: claim.map(|path| ("shared".to_owned(), path)).into_iter().collect(),
@@ -154,6 +160,13 @@ pub(crate) fn disk_with_a_guest() -> Result<tempfile::NamedTempFile> {
     Ok(disk)
 }
 
+/// Whether disks fit into where a launcher makes them.
+#[derive(Clone, Copy)]
+pub(crate) enum Room {
+    Enough,
+    Little,
+}
+
 /// A launcher process.
 pub(crate) struct Launcher {
     pub(crate) client: Client,
@@ -163,9 +176,17 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    async fn start(scene: &Scene) -> Result<Self> {
+    async fn start(scene: &Scene, room: Room) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let this = std::env::current_exe()?;
+        let mut command = match room {
+            Room::Enough => Command::new(this),
+            Room::Little => {
+                let mut command = Command::new("unshare");
+                command.args(["--mount", "sh", "-c", WITH_LITTLE_ROOM]).arg(this);
+                command
+            }
+        };
         let process = command.arg(SERVE).arg(folder.path()).args(&scene.claim).spawn()?;
         let socket = folder.path().join("socket");
         eventually("the launcher listens", async || socket.exists().then_some(())).await;
@@ -277,11 +298,16 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) async fn start(scene: &Scene) -> Result<Self> {
-        let mut source = Launcher::start(scene).await?;
+        Self::start_with(scene, Room::Enough).await
+    }
+
+    /// With a target that has so much room for disks.
+    pub(crate) async fn start_with(scene: &Scene, room: Room) -> Result<Self> {
+        let mut source = Launcher::start(scene, Room::Enough).await?;
         source.sync(scene, None).await?;
         source.reaches("it runs", |domain| domain.state() == State::Running).await?;
         let guest = source.client.get_guest(Empty {}).await?.into_inner().guest;
-        let mut target = Launcher::start(scene).await?;
+        let mut target = Launcher::start(scene, room).await?;
         let incoming = Incoming { migration: UID.to_owned(), guest: guest.clone() };
         target.sync(scene, Some(incoming)).await?;
         target.reaches("it waits", |domain| domain.state() == State::Awaiting).await?;
