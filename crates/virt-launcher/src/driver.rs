@@ -5,6 +5,7 @@
 //! answer holds nothing up.
 
 mod errors;
+mod handle;
 mod hands;
 
 use std::os::unix::process::ExitStatusExt;
@@ -17,9 +18,8 @@ use hypervisor::accelerator::Accelerator;
 use hypervisor::agent::Agent;
 use hypervisor::guest::Guest;
 use hypervisor::qmp::commands::Status;
-use hypervisor::qmp::{Event, Events, Qmp};
+use hypervisor::qmp::{Event, Events};
 use hypervisor::render::{AGENT_PORT, CommandLine};
-use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::{Mutex, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -27,13 +27,15 @@ use tokio::time::Instant;
 
 use crate::domain::{Domain, End, Exit, State};
 use crate::grant;
-use crate::lifecycle::{Action, Lifecycle, Request, Told};
+use crate::lifecycle::{Action, Lifecycle, Told};
 use crate::migrate::target::Export;
 use crate::model;
 use crate::out_of_memory;
 pub use crate::start::StartError;
 use crate::start::{Bound, Ready};
 pub use errors::RequestError;
+use handle::Call;
+pub use handle::{Handle, SharedAgent};
 use hands::{Hands, Order};
 
 /// Requests that wait for the driver. A handful of callers each have one request under way.
@@ -85,82 +87,6 @@ pub enum Origin {
         /// The disks that come with it.
         exports: Vec<Export>,
     },
-}
-
-/// The channel to a guest's agent, for one question at a time.
-pub type SharedAgent = Arc<Mutex<Agent<UnixStream>>>;
-
-/// What everyone but the driver holds of a guest; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    requests: mpsc::Sender<Call>,
-    domain: watch::Receiver<Domain>,
-    /// QEMU's process.
-    pub pid: u32,
-    /// QEMU's monitor, for questions that change nothing.
-    pub qmp: Qmp,
-    /// The guest agent.
-    pub agent: SharedAgent,
-    /// What the guest sees, now and after every change.
-    pub guest: watch::Sender<Arc<Guest>>,
-    /// Counts the devices that the guest has let go of.
-    departures: watch::Receiver<u64>,
-    /// What QEMU tells, for those who follow what they have asked it for.
-    events: broadcast::Sender<Event>,
-    /// Counts how often sending the guest was to be given up.
-    aborts: watch::Receiver<u64>,
-}
-
-#[derive(Debug)]
-struct Call {
-    request: Request,
-    reply: oneshot::Sender<Result<(), RequestError>>,
-}
-
-impl Handle {
-    /// Asks for something and waits until it is done or denied.
-    ///
-    /// # Errors
-    /// When the guest is in no state for it, or QEMU does not do it.
-    pub async fn request(&self, request: Request) -> Result<(), RequestError> {
-        let (reply, answer) = oneshot::channel();
-        self.requests.send(Call { request, reply }).await.map_err(|_| RequestError::Gone)?;
-        answer.await.map_err(|_| RequestError::Gone)?
-    }
-
-    /// The guest, now and after every change.
-    #[must_use]
-    pub fn domain(&self) -> watch::Receiver<Domain> {
-        self.domain.clone()
-    }
-
-    /// Told whenever the guest has let go of a device.
-    pub(crate) fn departures(&self) -> watch::Receiver<u64> {
-        self.departures.clone()
-    }
-
-    /// What QEMU tells from now on.
-    pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
-    }
-
-    /// Changes whenever sending the guest is to be given up.
-    pub(crate) fn aborts(&self) -> watch::Receiver<u64> {
-        self.aborts.clone()
-    }
-
-    /// Waits for the end.
-    pub async fn ended(&self) -> End {
-        let mut domain = self.domain.clone();
-        loop {
-            if let State::Ended(end) = &domain.borrow_and_update().state {
-                return end.clone();
-            }
-            if domain.changed().await.is_err() {
-                return End::KilledFromOutside;
-            }
-        }
-    }
 }
 
 /// Starts QEMU and the driver that owns it, on the calling thread's runtime.

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::{End, Migration};
+use crate::domain::{End, Migration, Progress};
+use crate::grant::GrantError;
 
 mod moving;
 mod pair;

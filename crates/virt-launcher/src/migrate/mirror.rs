@@ -332,7 +332,8 @@ mod tests {
             path
         };
         let (ab, c, a, bc) = (write("1", "ab"), write("2", "c"), write("3", "a"), write("4", "bc"));
-        assert_ne!(digest(&[ab.clone(), c]).unwrap(), digest(&[a, bc]).unwrap());
-        assert_eq!(digest(&[ab.clone()]).unwrap(), digest(&[ab]).unwrap());
+        let same = [ab.clone()];
+        assert_ne!(digest(&[ab, c]).unwrap(), digest(&[a, bc]).unwrap());
+        assert_eq!(digest(&same).unwrap(), digest(&same).unwrap());
     }
 }

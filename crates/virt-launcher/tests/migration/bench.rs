@@ -12,7 +12,7 @@ use hypervisor::process::{GUARD, exec_guarded};
 use launcher_api::Outcome;
 use launcher_api::client::{self, Client};
 use launcher_api::rpc::{
-    Course, Domain, Empty, End, ExecRequest, Incoming, MigrateRequest, MigrationLimits, State, SyncRequest,
+    Course, Domain, Empty, End, ExecRequest, Incoming, MigrateRequest, Migration, MigrationLimits, State, SyncRequest,
 };
 use serde_json::{Value, json};
 use storage::cache::Cache;
@@ -352,7 +352,7 @@ async fn carry(mut near: UnixStream, mut far: UnixStream, answers: Answers) {
 }
 
 pub(crate) fn course(domain: &Domain) -> Course {
-    domain.migration.as_ref().map_or(Course::Unspecified, |migration| migration.course())
+    domain.migration.as_ref().map_or(Course::Unspecified, Migration::course)
 }
 
 pub(crate) fn sent(domain: &Domain) -> u64 {
