@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 pub use console::{AGENT_PORT, AGENT_SOCKET, MONITOR_SOCKET, SERIAL_LOG, SERIAL_SOCKET, VNC_SOCKET};
-pub use disk::name_of_node;
+pub use disk::{name_of_node, node_of};
 pub use line::CommandLine;
 pub use part::{Call, Part};
 

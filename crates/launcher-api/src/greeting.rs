@@ -18,10 +18,12 @@ pub enum Feature {
     Incoming,
     /// `Console` is there, and nobody else may use the serial port's socket.
     Console,
+    /// `Migrate` sends the guest to another launcher, and what follows decides where it goes on.
+    Migration,
 }
 
 impl Feature {
-    const ALL: [Self; 4] = [Self::Outcomes, Self::Model, Self::Incoming, Self::Console];
+    const ALL: [Self; 5] = [Self::Outcomes, Self::Model, Self::Incoming, Self::Console, Self::Migration];
 
     /// As it is called on the wire.
     #[must_use]
@@ -31,6 +33,7 @@ impl Feature {
             Self::Model => "model",
             Self::Incoming => "incoming",
             Self::Console => "console",
+            Self::Migration => "migration",
         }
     }
 }

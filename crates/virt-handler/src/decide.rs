@@ -246,6 +246,7 @@ fn phase_after(end: End, vmi: &VirtualMachineInstance) -> Phase {
         | End::KvmFailed
         | End::Moved
         | End::NotTaken
+        | End::OnTheWay
         | End::Unspecified => Phase::Failed,
     }
 }

@@ -19,6 +19,7 @@ use storage::pull::{Progress, Registries};
 use crate::driver::{self, Handle, Launch, Origin, StartError};
 use crate::errors::chain;
 use crate::firmware::{self, FirmwareError};
+use crate::migrate::mirror;
 use crate::volumes::{self, Prepared, VolumeError, VolumePaths, Workshop};
 
 /// How long a guest may take to power off when its instance does not say.
@@ -161,12 +162,16 @@ pub async fn boot(
     let accelerator = workbench.accelerator(told).await?;
     let paused = vmi.spec.start_strategy == Some(StartStrategy::Paused);
     // What cannot be run is refused before anything is pulled or made for it.
-    let (guest, origin) = match incoming {
-        Some(Incoming { guest, from }) => (guest, Origin::Arrival { from }),
-        None => (first(vmi, accelerator)?, Origin::Boot { paused }),
+    let (guest, from) = match incoming {
+        Some(Incoming { guest, from }) => (guest, Some(from)),
+        None => (first(vmi, accelerator)?, None),
     };
     let Workbench { this, qemu, folder, firmware, .. } = workbench;
     let prepared = volumes::prepare(vmi, &workbench.workshop()).await?;
+    let origin = match from {
+        Some(from) => Origin::Arrival { from, exports: mirror::exports(&guest, &prepared) },
+        None => Origin::Boot { paused },
+    };
     let wiring = Wiring {
         accelerator,
         runtime: folder.clone(),

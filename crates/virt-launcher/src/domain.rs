@@ -13,6 +13,53 @@ pub struct Domain {
     pub agent_connected: bool,
     /// How often the guest was reset since it started.
     pub resets: u64,
+    /// Its way to another launcher, the last if there were several.
+    pub migration: Option<Migration>,
+}
+
+impl Domain {
+    /// A guest that is being started.
+    #[must_use]
+    pub fn starting() -> Self {
+        Self { sequence: 0, state: State::Starting, agent_connected: false, resets: 0, migration: None }
+    }
+}
+
+/// A guest's way to another launcher, as the launcher that it leaves sees it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Migration {
+    /// The UID of the migration.
+    pub to: String,
+    pub course: Course,
+    /// How it is to be on the other side, if it is not to run: it was paused when it left.
+    pub paused: Option<Pause>,
+    pub progress: Progress,
+}
+
+/// How far a guest is on its way.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Course {
+    /// Its disks and memory are being copied, and it runs on here.
+    UnderWay,
+    /// It is stopped, and the last of it is being sent. Whether all of it arrives, QEMU will tell.
+    Parted,
+    /// The same, and the connection broke: whether the other side has all of it, only the other side knows.
+    Cut,
+    /// It was promised to the other launcher.
+    Given,
+    /// It stays here.
+    Stayed { why: String },
+}
+
+/// How much was copied.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Progress {
+    /// Bytes of memory that were sent.
+    pub sent: u64,
+    /// Bytes of memory that are still to be sent.
+    pub remaining: u64,
+    /// All of it.
+    pub total: u64,
 }
 
 /// Where a guest is in its life.
@@ -45,6 +92,8 @@ pub enum Pause {
     IoError,
     /// QEMU did it by itself.
     ByQemu,
+    /// Its migration would not come to an end otherwise. It goes on where it ends up.
+    ForMigration,
 }
 
 /// How a guest came to its end.
@@ -78,6 +127,11 @@ pub enum End {
     },
     /// It lives on in another launcher.
     Moved,
+    /// It ended here when it was stopped and on its way: the other launcher may have all of it.
+    OnTheWay {
+        /// What QEMU said last.
+        words: String,
+    },
     /// It never came: it lives on where it was.
     NotTaken {
         /// What QEMU said last.
@@ -122,6 +176,10 @@ impl fmt::Display for End {
                 tell(f, words)
             }
             Self::Moved => f.write_str("the guest moved to another launcher"),
+            Self::OnTheWay { words } => {
+                f.write_str("QEMU ended while the guest was on its way to another launcher")?;
+                tell(f, words)
+            }
             Self::NotTaken { words } => {
                 f.write_str("the guest did not arrive from the other launcher")?;
                 tell(f, words)

@@ -1,9 +1,12 @@
 //! The driver: one task that owns a guest from its start to its end.
 //!
-//! Requests, events and timers only enqueue; the driver takes them one at a time, asks the [`Lifecycle`], and carries its
-//! actions out before it looks at the next.
+//! Requests, events and timers only enqueue; the driver takes them one at a time and asks the [`Lifecycle`]. It writes down and tells
+//! what comes of it; what QEMU is to do, another task asks of it, in the same order (`driver/hands.rs`). So a QEMU that is slow to
+//! answer holds nothing up.
 
 mod errors;
+mod handle;
+mod hands;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -12,24 +15,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hypervisor::accelerator::Accelerator;
-use hypervisor::agent::{Agent, commands as agent_commands};
+use hypervisor::agent::Agent;
 use hypervisor::guest::Guest;
-use hypervisor::qmp::{Event, Events, Qmp, QmpError, commands};
+use hypervisor::qmp::commands::Status;
+use hypervisor::qmp::{Event, Events};
 use hypervisor::render::{AGENT_PORT, CommandLine};
-use tokio::net::UnixStream;
 use tokio::process::Child;
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, broadcast, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::domain::{Domain, End, Exit, State};
-use crate::lifecycle::{Action, Lifecycle, Request, Told};
+use crate::grant;
+use crate::lifecycle::{Action, Lifecycle, Told};
+use crate::migrate::target::Export;
 use crate::model;
 use crate::out_of_memory;
 pub use crate::start::StartError;
 use crate::start::{Bound, Ready};
-use errors::ActError;
 pub use errors::RequestError;
+use handle::Call;
+pub use handle::{Handle, SharedAgent};
+use hands::{Hands, Order};
 
 /// Requests that wait for the driver. A handful of callers each have one request under way.
 const WAITING: usize = 64;
@@ -41,6 +48,10 @@ const HANG_UP: Duration = Duration::from_secs(5);
 const TRIAL: Duration = Duration::from_secs(60);
 /// The state in which QEMU leaves a guest that it cannot run any further.
 const INTERNAL_ERROR: &str = "internal-error";
+/// The states in which QEMU has a guest that it stopped to send the last of it.
+const PARTING: [&str; 2] = ["finish-migrate", "postmigrate"];
+/// Events that wait for those who follow them besides the driver.
+const FOLLOWED: usize = 256;
 
 /// Everything that is needed to start a guest.
 #[derive(Clone, Debug)]
@@ -70,69 +81,12 @@ pub enum Origin {
         paused: bool,
     },
     /// Its state comes from another launcher.
-    Arrival { from: String },
-}
-
-/// The channel to a guest's agent, for one question at a time.
-pub type SharedAgent = Arc<Mutex<Agent<UnixStream>>>;
-
-/// What everyone but the driver holds of a guest; cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    requests: mpsc::Sender<Call>,
-    domain: watch::Receiver<Domain>,
-    /// QEMU's process.
-    pub pid: u32,
-    /// QEMU's monitor, for questions that change nothing.
-    pub qmp: Qmp,
-    /// The guest agent.
-    pub agent: SharedAgent,
-    /// What the guest sees, now and after every change.
-    pub guest: watch::Sender<Arc<Guest>>,
-    /// Counts the devices that the guest has let go of.
-    departures: watch::Receiver<u64>,
-}
-
-#[derive(Debug)]
-struct Call {
-    request: Request,
-    reply: oneshot::Sender<Result<(), RequestError>>,
-}
-
-impl Handle {
-    /// Asks for something and waits until it is done or denied.
-    ///
-    /// # Errors
-    /// When the guest is in no state for it, or QEMU does not do it.
-    pub async fn request(&self, request: Request) -> Result<(), RequestError> {
-        let (reply, answer) = oneshot::channel();
-        self.requests.send(Call { request, reply }).await.map_err(|_| RequestError::Gone)?;
-        answer.await.map_err(|_| RequestError::Gone)?
-    }
-
-    /// The guest, now and after every change.
-    #[must_use]
-    pub fn domain(&self) -> watch::Receiver<Domain> {
-        self.domain.clone()
-    }
-
-    /// Told whenever the guest has let go of a device.
-    pub(crate) fn departures(&self) -> watch::Receiver<u64> {
-        self.departures.clone()
-    }
-
-    /// Waits for the end.
-    pub async fn ended(&self) -> End {
-        let mut domain = self.domain.clone();
-        loop {
-            if let State::Ended(end) = &domain.borrow_and_update().state {
-                return end.clone();
-            }
-            if domain.changed().await.is_err() {
-                return End::KilledFromOutside;
-            }
-        }
-    }
+    Arrival {
+        /// The migration that brings it.
+        from: String,
+        /// The disks that come with it.
+        exports: Vec<Export>,
+    },
 }
 
 /// Starts QEMU and the driver that owns it, on the calling thread's runtime.
@@ -148,46 +102,62 @@ pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
     // Kept before it runs: whatever it sees from now on is written down.
     let guest = model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?;
     model::store(runtime, &guest)?;
+    let has_exports = matches!(origin, Origin::Arrival { exports, .. } if !exports.is_empty());
     let ready = match origin {
         Origin::Boot { paused } => up.boots(*paused),
-        Origin::Arrival { from } => up.arrives(from).await?,
+        Origin::Arrival { from, exports } => up.arrives(from, runtime, exports).await?,
     };
     let Ready { qmp, events, agent, child, words, lifecycle } = ready;
     let (requests, calls) = mpsc::channel(WAITING);
     let (publish, domain) = watch::channel(lifecycle.domain().clone());
     let (departed, departures) = watch::channel(0);
+    let (aborted, aborts) = watch::channel(0);
+    let (followed, _) = broadcast::channel(FOLLOWED);
     let agent = Arc::new(Mutex::new(Agent::new(agent)));
     let pid = child.id().unwrap_or_default();
     let guest = watch::Sender::new(Arc::new(guest));
-    let handle = Handle { requests, domain, pid, qmp: qmp.clone(), agent: agent.clone(), guest, departures };
+    let mut hands = Hands { qmp: qmp.clone(), agent: agent.clone(), domain: domain.clone(), presses: 0, has_exports };
+    let (orders, ordered) = mpsc::unbounded_channel();
+    let (stopped, reasons) = mpsc::channel(WAITING);
+    let handle = Handle { requests, domain, pid, qmp, agent, guest, departures, events: followed.clone(), aborts };
     let mut driver = Driver {
         lifecycle,
         runtime: runtime.clone(),
-        qmp,
-        agent,
+        orders,
         publish,
         departed,
-        presses: 0,
+        aborted,
+        followed,
         oom_kills: out_of_memory::kills(),
         trial: (*accelerator == Accelerator::Kvm).then(|| Instant::now() + TRIAL),
     };
+    // A start that fails here has left nothing behind.
     let actions = driver.lifecycle.up();
-    driver.act(&actions).await?;
+    let rest = driver.keep_and_tell(&actions)?;
+    hands.act(&rest).await.map_err(StartError::Monitor)?;
     tracing::info!(pid, ?origin, "QEMU has started");
-    tokio::spawn(driver.run(events, calls, child, words));
+    tokio::spawn(hands.run(ordered, stopped));
+    tokio::spawn(driver.run(Inputs { events, calls, reasons }, child, words));
     Ok(handle)
+}
+
+/// Everything that wakes the driver besides time and the end.
+struct Inputs {
+    events: Events,
+    calls: mpsc::Receiver<Call>,
+    /// Why the guest is stopped.
+    reasons: mpsc::Receiver<Status>,
 }
 
 struct Driver {
     lifecycle: Lifecycle,
     /// Where the grant is kept.
     runtime: PathBuf,
-    qmp: Qmp,
-    agent: SharedAgent,
+    orders: mpsc::UnboundedSender<Order>,
     publish: watch::Sender<Domain>,
     departed: watch::Sender<u64>,
-    /// How often the guest was asked to power off.
-    presses: u32,
+    aborted: watch::Sender<u64>,
+    followed: broadcast::Sender<Event>,
     /// Out-of-memory kills before this guest.
     oom_kills: u64,
     /// Until when a failure speaks against KVM, if the guest has it.
@@ -195,13 +165,7 @@ struct Driver {
 }
 
 impl Driver {
-    async fn run(
-        mut self,
-        mut events: Events,
-        mut calls: mpsc::Receiver<Call>,
-        mut child: Child,
-        words: JoinHandle<String>,
-    ) {
+    async fn run(mut self, mut inputs: Inputs, mut child: Child, words: JoinHandle<String>) {
         // Set when the monitor has hung up: until when QEMU may take to end.
         let mut lost = None;
         let status = loop {
@@ -210,19 +174,17 @@ impl Driver {
                 biased;
                 // Events first: a request is judged by what QEMU has told already. The end comes last, so that the
                 // event that explains it has been seen.
-                event = events.next(), if lost.is_none() => match event {
+                event = inputs.events.next(), if lost.is_none() => match event {
                     Some(event) => {
-                        if event.name == "DEVICE_DELETED" {
-                            self.departed.send_modify(|count| *count += 1);
-                        }
-                        let told = self.told(&event).await;
-                        let actions = told.map(|told| self.lifecycle.told(told)).unwrap_or_default();
-                        if let Err(error) = self.act_with(&actions, &mut child).await {
-                            tracing::error!(%error, "QEMU did not follow");
-                        }
+                        let actions = self.hear(event);
+                        self.act(&actions, &mut child, None);
                     }
                     None => lost = Some(Instant::now() + HANG_UP),
                 },
+                Some(status) = inputs.reasons.recv() => {
+                    let actions = self.why(&status).map(|told| self.lifecycle.told(told)).unwrap_or_default();
+                    self.act(&actions, &mut child, None);
+                }
                 () = sleep_until(lost), if lost.is_some() => {
                     // A guest that nobody can steer any more must not run on.
                     tracing::error!("QEMU has closed its monitor but keeps running; killing it");
@@ -231,31 +193,28 @@ impl Driver {
                         tracing::debug!(%error, "kill QEMU");
                     }
                 }
-                Some(Call { request, reply }) = calls.recv() => {
-                    let result = match self.lifecycle.request(&request, Instant::now()) {
-                        Ok(actions) => self.act_with(&actions, &mut child).await.map_err(RequestError::from),
-                        Err(denied) => Err(denied.into()),
-                    };
-                    // The caller may have gone away; the request is carried out all the same.
-                    let _ = reply.send(result);
+                Some(Call { request, reply }) = inputs.calls.recv() => {
+                    match self.lifecycle.request(&request, Instant::now()) {
+                        Ok(actions) => self.act(&actions, &mut child, Some(reply)),
+                        // The caller may have gone away.
+                        Err(denied) => drop(reply.send(Err(denied.into()))),
+                    }
                 }
                 () = sleep_until(due) => {
                     let actions = self.lifecycle.tick(Instant::now());
-                    if let Err(error) = self.act_with(&actions, &mut child).await {
-                        tracing::warn!(%error, "cannot ask QEMU to shut the guest down; it will be killed");
-                    }
+                    self.act(&actions, &mut child, None);
                 }
                 status = child.wait() => break status,
             }
         };
         // What QEMU told before it ended may still be on its way.
-        while let Some(event) = events.next().await {
-            let actions = told(&event).map(|told| self.lifecycle.told(told)).unwrap_or_default();
-            self.act_or_log(&actions).await;
+        while let Some(event) = inputs.events.next().await {
+            let actions = self.hear(event);
+            self.act(&actions, &mut child, None);
         }
         let exit = exit(status.ok(), words.await.unwrap_or_default(), out_of_memory::kills() > self.oom_kills);
         let actions = self.lifecycle.exited(&exit);
-        self.act_or_log(&actions).await;
+        self.act(&actions, &mut child, None);
         match &self.lifecycle.domain().state {
             State::Ended(end) if end.is_success() || *end == End::Killed => tracing::info!(%end, "QEMU has ended"),
             State::Ended(end) => tracing::warn!(%end, "QEMU has ended"),
@@ -263,48 +222,86 @@ impl Driver {
         }
     }
 
-    /// What an event means. That the guest was stopped is told without the reason, which QEMU is asked for.
-    async fn told(&self, event: &Event) -> Option<Told> {
-        let told = told(event)?;
-        if told == Told::Stopped
-            && let Ok(status) = self.qmp.execute(commands::QueryStatus {}).await
-            && status.status == INTERNAL_ERROR
-        {
-            return Some(Told::InternalError { kvm_is_suspect: self.trial.is_some_and(|end| Instant::now() < end) });
+    /// What follows from an event. Whoever follows events besides the driver hears of it afterwards.
+    fn hear(&mut self, event: Event) -> Vec<Action> {
+        if event.name == "DEVICE_DELETED" {
+            self.departed.send_modify(|count| *count += 1);
         }
-        Some(told)
+        let actions = match told(&event) {
+            // Without the reason, which QEMU is asked for.
+            Some(Told::Stopped) => {
+                // Hands that are gone have a QEMU that is gone.
+                let _ = self.orders.send(Order::AskWhy);
+                vec![]
+            }
+            Some(told) => self.lifecycle.told(told),
+            None => vec![],
+        };
+        // Nobody may follow.
+        let _ = self.followed.send(event);
+        actions
     }
 
-    async fn act_or_log(&mut self, actions: &[Action]) {
-        if let Err(error) = self.act(actions).await {
-            tracing::error!(%error, "QEMU did not follow");
+    /// Why the guest is stopped. If it runs again by now, that was told or will be.
+    fn why(&self, status: &Status) -> Option<Told> {
+        match status.status.as_str() {
+            _ if status.running => None,
+            INTERNAL_ERROR => {
+                Some(Told::InternalError { kvm_is_suspect: self.trial.is_some_and(|end| Instant::now() < end) })
+            }
+            parting if PARTING.contains(&parting) => Some(Told::StoppedToPart),
+            _ => Some(Told::Stopped),
         }
     }
 
-    /// Carries out actions, with the process at hand for a kill.
-    async fn act_with(&mut self, actions: &[Action], child: &mut Child) -> Result<(), ActError> {
-        if actions.contains(&Action::Kill)
-            && let Err(error) = child.start_kill()
-        {
-            // It has ended by itself; its end is on the way.
-            tracing::debug!(%error, "kill QEMU");
+    /// Carries actions out, in order. Whoever waits is told when all are done.
+    fn act(&mut self, actions: &[Action], child: &mut Child, reply: Option<oneshot::Sender<Result<(), RequestError>>>) {
+        let rest = match self.keep_and_tell(actions) {
+            Ok(rest) => rest,
+            Err(error) => {
+                tracing::error!(%error, "cannot write down who may write to the guest's disks");
+                if let Some(reply) = reply {
+                    // The caller may have gone away.
+                    let _ = reply.send(Err(error.into()));
+                }
+                return;
+            }
+        };
+        if actions.contains(&Action::Kill) {
+            tracing::info!("killed QEMU");
+            if let Err(error) = child.start_kill() {
+                // It has ended by itself; its end is on the way.
+                tracing::debug!(%error, "kill QEMU");
+            }
         }
-        self.act(actions).await
+        if rest.is_empty() {
+            if let Some(reply) = reply {
+                let _ = reply.send(Ok(()));
+            }
+            return;
+        }
+        // A reply that is dropped says that QEMU is gone.
+        let _ = self.orders.send(Order::Act { actions: rest, reply });
     }
 
-    async fn act(&mut self, actions: &[Action]) -> Result<(), ActError> {
+    /// Does what needs no QEMU, and tells the rest. If who may write cannot be written down, nothing that follows is done.
+    fn keep_and_tell(&mut self, actions: &[Action]) -> Result<Vec<Action>, grant::StoreError> {
+        let mut rest = Vec::new();
         for action in actions {
             match action {
                 Action::Keep(grant) => grant.store(&self.runtime)?,
-                Action::Continue => drop(self.qmp.execute(commands::Continue {}).await?),
-                Action::Stop => drop(self.qmp.execute(commands::Stop {}).await?),
-                Action::Reset => drop(self.qmp.execute(commands::Reset {}).await?),
-                Action::PressPower => self.press_power().await?,
-                Action::Kill => tracing::info!("killed QEMU"),
                 Action::Publish => self.publish(),
+                Action::Abort => self.aborted.send_modify(|count| *count += 1),
+                Action::Kill => {}
+                Action::Continue
+                | Action::Stop
+                | Action::Reset
+                | Action::PressPower
+                | Action::StopExports
+                | Action::SetClock => rest.push(action.clone()),
             }
         }
-        Ok(())
+        Ok(rest)
     }
 
     /// Tells everyone how the guest is, and the log where it went.
@@ -315,27 +312,6 @@ impl Driver {
         if before.state != state && !matches!(state, State::Ended(_)) {
             tracing::info!(state = ?state, "the guest's state changed");
         }
-    }
-
-    /// Asks the agent if there is one, which works in guests that ignore the button; else, and from the second time
-    /// on, presses the button.
-    async fn press_power(&mut self) -> Result<(), QmpError> {
-        self.presses += 1;
-        if self.lifecycle.domain().agent_connected && self.presses == 1 {
-            let agent = self.agent.clone();
-            let qmp = self.qmp.clone();
-            // An agent may take its time to fail; the driver does not wait for it.
-            tokio::spawn(async move {
-                let shutdown = agent_commands::Shutdown { mode: "powerdown" };
-                let sent = agent.lock().await.send(shutdown).await;
-                if let Err(error) = sent {
-                    tracing::warn!(%error, "the guest agent did not shut the guest down; pressing the power button");
-                    let _ = qmp.execute(commands::PowerDown {}).await;
-                }
-            });
-            return Ok(());
-        }
-        self.qmp.execute(commands::PowerDown {}).await.map(drop)
     }
 }
 
@@ -357,7 +333,11 @@ fn told(event: &Event) -> Option<Told> {
         "GUEST_PANICKED" => Some(Told::Panicked),
         "SHUTDOWN" => Some(Told::Shutdown(text("reason"))),
         "BLOCK_IO_ERROR" if text("action") == "stop" => Some(Told::IoError),
-        "MIGRATION" if text("status") == "completed" => Some(Told::Migrated),
+        "MIGRATION" => match text("status").as_str() {
+            "completed" => Some(Told::Migrated),
+            "failed" | "cancelled" => Some(Told::NotMigrated),
+            _ => None,
+        },
         "VSERPORT_CHANGE" if text("id") == AGENT_PORT => Some(Told::Agent(event.data["open"] == true)),
         _ => None,
     }

@@ -69,6 +69,18 @@ impl Grant {
         *self == Self::Holder
     }
 
+    /// Whether the guest is this launcher's to give.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn may_be_given(&self) -> Result<(), GrantError> {
+        match self {
+            Self::Holder => Ok(()),
+            Self::Given { to } => Err(GrantError::GivenTo(to.clone())),
+            Self::Awaiting { .. } | Self::Renounced => Err(GrantError::NotHolder),
+        }
+    }
+
     /// Promises the guest to another launcher. Told again, it is the same promise.
     ///
     /// # Errors

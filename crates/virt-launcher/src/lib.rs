@@ -19,6 +19,7 @@ mod firmware;
 pub mod grant;
 pub mod guest;
 pub mod lifecycle;
+pub mod migrate;
 pub mod model;
 mod out_of_memory;
 pub mod reaper;

@@ -1,121 +1,52 @@
 //! The life of one guest in one launcher: a pure function of requests, events and time.
 //!
 //! ```text
-//! boot ──────> Starting ──> Running <──> Paused ──> Left ──give──> (it ends here, and lives on there)
-//!                              ^                      │
-//! arrival ──> Awaiting ──> Loaded ──take──> Running   └──returned──> Running
+//! boot ──────> Starting ──> Running <──> Paused ──part──> Left ──given──> (it ends here, and lives on there)
+//!                              ^                           │
+//! arrival ──> Awaiting ──> Loaded ──take──> as it was      └──returned, or QEMU could not send it──> as it was
 //!
 //! any of them ──> Stopping ──> Ended
 //! ```
+//! What happens to a guest on its way out, while its memory is copied (under way) and from the moment that it is stopped for the last
+//! of it (parted):
+//!
+//! | what happens | under way | parted | given |
+//! |---|---|---|---|
+//! | pause, unpause | as always; it arrives as it is when it parts | denied: try again | denied |
+//! | reset, or the guest reboots | as always | denied; a stopped guest does not | denied |
+//! | disk error | paused, and arrives so | cannot be | cannot be |
+//! | shutdown (the instance is deleted) | the migration is given up, then as always | denied: whoever has it in the end does it | kill |
+//! | power-off, panic, QEMU ends | it has ended; what was sent is of no use | ended on the way: the target goes on if it has all | moved |
+//! | kill | killed | killed: ended on the way | moved |
+//! | cancel | asked of QEMU, whose last event decides | denied: too late | denied |
+//! | QEMU says failed or cancelled | it stays, as it is | it stays, as it was | cannot be |
+//! | the connection breaks | QEMU fails, and it stays | cut: it stays stopped until the target has it or has refused it | nothing |
+//! | QEMU says completed | cannot be | given | given |
+//! | the target has refused | it stays | it stays, as it was | it stays, as it was |
+//!
 //! The driver feeds it inputs one at a time and carries its actions out in order. It decides; it does nothing itself.
 //!
 //! # Guarantees
 //! - The vCPUs are let run only by a launcher that holds the [`Grant`], after that was written down.
 //! - A grant is written down before anybody is told of it.
+//! - A guest that has parted runs here again only if QEMU could not send all of it, or the other launcher has refused it for good. So
+//!   who has all of it, and knows that this launcher is gone, may go on.
+
+mod moving;
+#[cfg(test)]
+mod tests;
+mod words;
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::domain::{Domain, End, Exit, Pause, State, end_of};
-use crate::grant::{Grant, GrantError};
+use crate::domain::{Course, Domain, End, Exit, Pause, State, end_of};
+use crate::grant::Grant;
+pub use words::{Action, Denied, Request, Told};
 
 /// How often a guest that was asked to power off is asked again. Some read the button only late in their boot.
 pub const PRESS_AGAIN: Duration = Duration::from_secs(5);
-
-/// What somebody wants of a guest.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Request {
-    /// Stop the vCPUs.
-    Pause,
-    /// Let the vCPUs run on.
-    Unpause,
-    /// Press the reset button.
-    Reset,
-    /// Ask the guest to power off, and kill it when the time is over.
-    Shutdown {
-        /// How long the guest may take.
-        grace: Duration,
-    },
-    /// End it at once.
-    Kill,
-    /// Promise the guest to another launcher, where its state has gone.
-    Give { to: String },
-    /// Let the guest run here: another launcher has promised it.
-    Take { from: String },
-    /// Give up for good a guest that was awaited, and end.
-    Renounce,
-    /// Let the guest run here again: another launcher has renounced it.
-    Returned { by: String },
-}
-
-/// Why a request was not taken.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Denied {
-    /// QEMU is not up yet.
-    #[error("the guest is still being started")]
-    Starting,
-    /// It was told to power off.
-    #[error("the guest is shutting down")]
-    Stopping,
-    /// It is gone.
-    #[error("the guest has ended")]
-    Ended,
-    /// Its state is on the way from one launcher to another.
-    #[error("the guest is being handed over between two launchers")]
-    Away,
-    /// Its state has not gone anywhere.
-    #[error("the guest is not being handed over between two launchers")]
-    Here,
-    /// Its grant says otherwise.
-    #[error(transparent)]
-    Grant(#[from] GrantError),
-}
-
-/// Something that QEMU told.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Told {
-    /// The vCPUs run.
-    Resumed,
-    /// The vCPUs are stopped.
-    Stopped,
-    /// A disk failed, and the guest was stopped for it.
-    IoError,
-    /// The guest was reset.
-    Reset,
-    /// The guest's kernel panicked.
-    Panicked,
-    /// QEMU stopped the guest for good, by an error that is not the guest's.
-    InternalError {
-        /// It happened under KVM and soon after the start.
-        kvm_is_suspect: bool,
-    },
-    /// QEMU is about to end, for this reason.
-    Shutdown(String),
-    /// A guest agent opened or closed its channel.
-    Agent(bool),
-    /// The guest's state has come or gone, whole.
-    Migrated,
-}
-
-/// What the driver is to do.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Action {
-    /// Let the vCPUs run.
-    Continue,
-    /// Stop the vCPUs.
-    Stop,
-    /// Press the reset button.
-    Reset,
-    /// Ask the guest to power off.
-    PressPower,
-    /// Kill QEMU.
-    Kill,
-    /// Write down who may write. If that fails, nothing that follows is done.
-    Keep(Grant),
-    /// Tell everyone what the domain is like now.
-    Publish,
-}
 
 /// A guest's state, and what is pending.
 #[derive(Clone, Debug)]
@@ -130,8 +61,14 @@ pub struct Lifecycle {
     killed: bool,
     /// The next stop was asked for by a user.
     pausing: bool,
+    /// Sending it was given up: it does not part any more.
+    aborting: bool,
+    /// The next stop is for its migration.
+    halting: bool,
     /// The next stop is because of a disk.
     io_error: bool,
+    /// Its clock stood still on the way here.
+    clock_is_late: bool,
     /// What QEMU told about its end.
     told: Option<String>,
     /// It was killed for an internal error of QEMU; whether KVM is to blame.
@@ -156,13 +93,16 @@ impl Lifecycle {
 
     fn new(grant: Grant, paused: bool) -> Self {
         Self {
-            domain: Domain { sequence: 0, state: State::Starting, agent_connected: false, resets: 0 },
+            domain: Domain::starting(),
             grant,
             paused,
             started: false,
             killed: false,
             pausing: false,
+            aborting: false,
+            halting: false,
             io_error: false,
+            clock_is_late: false,
             told: None,
             internal_error: None,
             kill_at: None,
@@ -211,22 +151,43 @@ impl Lifecycle {
             (Request::Kill, State::Ended(_)) | (Request::Shutdown { .. }, State::Ended(_)) => Ok(vec![]),
             (_, State::Ended(_)) => Err(Denied::Ended),
             (Request::Kill, _) => Ok(self.kill()),
+            (Request::Stay { to, why }, _) => self.stay(to, why),
+            (Request::Progress(progress), _) => Ok(self.progressed(*progress)),
+            // It may be elsewhere by now, and must not run here to power off.
+            (Request::Shutdown { .. }, State::Left) if self.has_parted() => Err(Denied::Away),
             (Request::Shutdown { grace }, _) => Ok(self.shut_down(*grace, now)),
             (_, State::Starting) => Err(Denied::Starting),
             (_, State::Stopping) => Err(Denied::Stopping),
-            (Request::Give { to }, State::Left) => Ok(vec![self.keep(self.grant.give(to)?)]),
-            (Request::Returned { by }, State::Left) => Ok(vec![self.keep(self.grant.returned(by)?), Action::Continue]),
-            (Request::Take { from }, State::Loaded) => Ok(vec![self.keep(self.grant.take(from)?), Action::Continue]),
+            (Request::Leave { to }, State::Running | State::Paused(_)) => self.leave(to),
+            (Request::Part { to }, State::Running | State::Paused(_)) => self.part(to),
+            (Request::Cut { to }, State::Left) => self.cut(to),
+            (Request::Cancel { to }, State::Running | State::Paused(_)) => {
+                self.under_way(to)?;
+                self.aborting = true;
+                Ok(vec![Action::Abort])
+            }
+            (Request::Halt { to }, State::Running) => {
+                self.under_way(to)?;
+                self.halting = true;
+                Ok(vec![Action::Stop])
+            }
+            (Request::Halt { .. }, State::Paused(_)) => Ok(vec![]),
+            (Request::Give { to }, State::Left) => self.give(to),
+            (Request::Returned { by }, State::Left) => self.returned(by),
+            (Request::Take { from, paused }, State::Loaded) => self.take(from, *paused),
             (Request::Renounce, State::Awaiting | State::Loaded) => {
                 let kept = self.keep(self.grant.renounce()?);
                 Ok([vec![kept], self.kill()].concat())
             }
             // Told again what was done.
             (Request::Take { .. } | Request::Returned { .. }, State::Running | State::Paused(_)) => Ok(vec![]),
-            (Request::Give { .. } | Request::Renounce, State::Running | State::Paused(_)) => Err(Denied::Here),
-            // Nobody else was promised it yet.
-            (Request::Unpause, State::Left) if self.grant.may_write() => Ok(vec![Action::Continue]),
+            (Request::Give { .. } | Request::Renounce | Request::Cut { .. }, State::Running | State::Paused(_)) => {
+                Err(Denied::Here)
+            }
             (_, State::Awaiting | State::Loaded | State::Left) => Err(Denied::Away),
+            // It goes on by itself when its migration has ended.
+            (Request::Unpause, State::Paused(Pause::ForMigration)) => Err(Denied::Away),
+            (Request::Pause, State::Paused(Pause::ForMigration)) => Ok(self.enter(State::Paused(Pause::ByUser))),
             (Request::Pause, State::Paused(_)) | (Request::Unpause, State::Running) => Ok(vec![]),
             (Request::Pause, State::Running) => {
                 self.pausing = true;
@@ -245,14 +206,13 @@ impl Lifecycle {
         match told {
             // Somebody at the monitor let it run, who may not: another launcher may be writing to the same disks.
             Told::Resumed if !self.grant.may_write() => self.kill(),
-            Told::Migrated => match self.domain.state {
-                State::Awaiting => self.enter(State::Loaded),
-                State::Running | State::Paused(_) => self.enter(State::Left),
-                State::Starting | State::Loaded | State::Left | State::Stopping | State::Ended(_) => vec![],
-            },
+            Told::Migrated => self.migrated(),
+            Told::NotMigrated => self.not_migrated(),
+            Told::StoppedToPart => self.stopped_to_part(),
             Told::Resumed => {
                 self.started = true;
                 self.pausing = false;
+                self.halting = false;
                 self.io_error = false;
                 // A guest that is to power off must run to do so; it stays on its way out.
                 if self.domain.state == State::Stopping { vec![] } else { self.enter(State::Running) }
@@ -263,14 +223,7 @@ impl Lifecycle {
             {
                 vec![]
             }
-            Told::Stopped => {
-                let pause = match (std::mem::take(&mut self.pausing), std::mem::take(&mut self.io_error)) {
-                    (true, _) => Pause::ByUser,
-                    (false, true) => Pause::IoError,
-                    (false, false) => Pause::ByQemu,
-                };
-                self.enter(State::Paused(pause))
-            }
+            Told::Stopped => self.stopped(),
             Told::IoError => {
                 self.io_error = true;
                 // The order of the two events is not promised.
@@ -301,9 +254,25 @@ impl Lifecycle {
             Told::Agent(connected) if connected == self.domain.agent_connected => vec![],
             Told::Agent(connected) => {
                 self.domain.agent_connected = connected;
-                self.publish()
+                let mut actions = self.publish();
+                if connected && std::mem::take(&mut self.clock_is_late) {
+                    actions.push(Action::SetClock);
+                }
+                actions
             }
         }
+    }
+
+    /// The vCPUs are stopped, for one of several reasons.
+    fn stopped(&mut self) -> Vec<Action> {
+        let halting = std::mem::take(&mut self.halting);
+        let pause = match (std::mem::take(&mut self.pausing), std::mem::take(&mut self.io_error)) {
+            (true, _) => Pause::ByUser,
+            (false, true) => Pause::IoError,
+            (false, false) if halting => Pause::ForMigration,
+            (false, false) => Pause::ByQemu,
+        };
+        self.enter(State::Paused(pause))
     }
 
     /// QEMU is gone.
@@ -311,6 +280,7 @@ impl Lifecycle {
         let end = match (&self.grant, self.internal_error) {
             (Grant::Given { .. }, _) => End::Moved,
             (Grant::Awaiting { .. } | Grant::Renounced, _) => End::NotTaken { words: exit.words.clone() },
+            (Grant::Holder, _) if self.has_parted() => End::OnTheWay { words: exit.words.clone() },
             (Grant::Holder, Some(kvm_is_suspect)) => End::InternalError { kvm_is_suspect, words: exit.words.clone() },
             (Grant::Holder, None) => end_of(exit, self.told.as_deref(), self.killed, self.started),
         };
@@ -346,6 +316,11 @@ impl Lifecycle {
         let was_paused = matches!(self.domain.state, State::Paused(_) | State::Left);
         self.press_at = Some(now + PRESS_AGAIN);
         let mut actions = self.enter(State::Stopping);
+        // Where a guest is to end it need not go.
+        if self.course() == Some(&Course::UnderWay) {
+            self.aborting = true;
+            actions.push(Action::Abort);
+        }
         // Stopped vCPUs cannot see a button.
         if was_paused {
             actions.push(Action::Continue);
@@ -383,6 +358,3 @@ impl Lifecycle {
         vec![Action::Publish]
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,6 +2,7 @@
 
 mod bringing;
 mod looking;
+mod migrating;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -325,6 +326,36 @@ impl Launcher for Service {
     async fn guest_ping(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
         self.questions().await?.ping().await.map_err(|error| guest_status(&error))?;
         Ok(Response::new(Empty {}))
+    }
+
+    async fn get_local_disks(&self, _: Request<Empty>) -> Result<Response<rpc::LocalDisks>, Status> {
+        self.local_disks().await.map(Response::new)
+    }
+
+    async fn migrate(&self, request: Request<rpc::MigrateRequest>) -> Result<Response<rpc::Domain>, Status> {
+        self.leave(request.into_inner()).await
+    }
+
+    async fn cancel_migration(&self, request: Request<rpc::MigrationName>) -> Result<Response<rpc::Domain>, Status> {
+        self.wish(Wish::Cancel { to: request.into_inner().uid }).await
+    }
+
+    async fn give(&self, request: Request<rpc::MigrationName>) -> Result<Response<rpc::Domain>, Status> {
+        self.wish(Wish::Give { to: request.into_inner().uid }).await
+    }
+
+    async fn returned(&self, request: Request<rpc::MigrationName>) -> Result<Response<rpc::Domain>, Status> {
+        self.wish(Wish::Returned { by: request.into_inner().uid }).await
+    }
+
+    async fn take(&self, request: Request<rpc::TakeRequest>) -> Result<Response<rpc::Domain>, Status> {
+        let request = request.into_inner();
+        let paused = wire::paused(request.paused());
+        self.wish(Wish::Take { from: request.uid, paused }).await
+    }
+
+    async fn renounce(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
+        self.wish(Wish::Renounce).await
     }
 
     type ConsoleStream = ReceiverStream<Result<rpc::ConsoleOutput, Status>>;

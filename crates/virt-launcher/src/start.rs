@@ -13,7 +13,6 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use hypervisor::process;
-use hypervisor::qmp::commands::{MigrationCapability, SetMigrationCapabilities};
 use hypervisor::qmp::{self, Events, Qmp, QmpError};
 use hypervisor::render::{AGENT_SOCKET, CommandLine, MONITOR_SOCKET};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -23,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::grant;
 use crate::lifecycle::Lifecycle;
+use crate::migrate::target::{self, Export};
 use crate::reaper;
 
 /// How long QEMU may take from its start to its greeting: it opens images and builds a machine, and a busy machine may
@@ -164,12 +164,9 @@ impl Up {
         self.ready(Lifecycle::boot(paused))
     }
 
-    /// Its guest's state will come from another launcher.
-    pub(crate) async fn arrives(self, from: &str) -> Result<Ready, StartError> {
-        // Without it QEMU does not tell when the state has come.
-        let events = MigrationCapability { capability: "events", state: true };
-        let on = SetMigrationCapabilities { capabilities: vec![events] };
-        self.qmp.execute(on).await.map_err(StartError::Monitor)?;
+    /// Its guest's state will come from another launcher. QEMU listens for it, and serves the disks that come with it.
+    pub(crate) async fn arrives(self, from: &str, runtime: &Path, exports: &[Export]) -> Result<Ready, StartError> {
+        target::listen(&self.qmp, runtime, exports).await.map_err(StartError::Monitor)?;
         Ok(self.ready(Lifecycle::arrival(from)))
     }
 

@@ -188,6 +188,15 @@ impl Prepared {
         changed.map(|volume| format!("spec.volumes[name={}]", volume.name)).collect()
     }
 
+    /// The volumes whose contents are here and nowhere else, with where they are.
+    pub(crate) fn local(&self) -> impl Iterator<Item = (&str, &Source)> {
+        let local = self.asked.iter().filter(|(_, volume)| {
+            let Volume { persistent_volume_claim, data_volume, host_disk, .. } = volume;
+            persistent_volume_claim.is_none() && data_volume.is_none() && host_disk.is_none()
+        });
+        local.filter_map(|(name, _)| Some((name.as_str(), self.volumes.get(name)?)))
+    }
+
     /// Forgets a volume that the guest has let go of.
     pub(crate) fn remove(&mut self, name: &str) {
         self.volumes.remove(name);

@@ -54,6 +54,22 @@ questions! {
     FreezeStatus = "guest-fsfreeze-status" -> String, DEADLINE;
 }
 
+/// Sets the guest's clock.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SetTime {
+    /// Nanoseconds since 1970, in UTC.
+    pub time: i64,
+}
+
+impl Command for SetTime {
+    const NAME: &'static str = "guest-set-time";
+    type Answer = Empty;
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+}
+
 /// Shuts the guest down; an agent that does so does not answer.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Shutdown {

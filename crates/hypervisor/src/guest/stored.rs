@@ -46,6 +46,16 @@ impl Guest {
         }
     }
 
+    /// A short name of everything that the guest sees: two models with the same one are the same.
+    ///
+    /// # Errors
+    /// Never in practice: every part of a model has a text.
+    pub fn digest(&self) -> Result<String, serde_json::Error> {
+        use sha2::Digest as _;
+        let digest = sha2::Sha256::digest(self.to_stored()?.as_bytes());
+        Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// The text that is kept.
     ///
     /// # Errors

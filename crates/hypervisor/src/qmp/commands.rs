@@ -1,10 +1,17 @@
 //! The QMP commands that are used, with only the fields that are read.
 
+mod migration;
+
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::Command;
+pub use migration::{
+    BlockExportAdd, BlockImage, BlockJobCancel, BlockNode, BlockdevAdd, BlockdevDel, BlockdevMirror, Migrate,
+    MigrateCancel, MigrateContinue, MigrateIncoming, MigrationCapability, MigrationInfo, MigrationRam, NbdServerStart,
+    NbdServerStop, QueryMigrate, QueryNamedBlockNodes, SetMigrationCapabilities, SetMigrationParameters,
+};
 
 /// Declares commands without arguments whose answer is of no interest.
 macro_rules! plain {
@@ -87,50 +94,6 @@ pub struct Property {
 impl Command for QomList {
     const NAME: &'static str = "qom-list";
     type Answer = Vec<Property>;
-}
-
-/// Turns parts of migration on or off.
-#[derive(Clone, Debug, Serialize)]
-pub struct SetMigrationCapabilities {
-    pub capabilities: Vec<MigrationCapability>,
-}
-
-/// A part of migration.
-#[derive(Clone, Debug, Serialize)]
-pub struct MigrationCapability {
-    /// QEMU's name for it, such as `events`.
-    pub capability: &'static str,
-    /// On or off.
-    pub state: bool,
-}
-
-impl Command for SetMigrationCapabilities {
-    const NAME: &'static str = "migrate-set-capabilities";
-    type Answer = Empty;
-}
-
-/// Tells a QEMU that waits for a guest's state where it comes from.
-#[derive(Clone, Debug, Serialize)]
-pub struct MigrateIncoming {
-    /// As in `unix:PATH`.
-    pub uri: String,
-}
-
-impl Command for MigrateIncoming {
-    const NAME: &'static str = "migrate-incoming";
-    type Answer = Empty;
-}
-
-/// Sends the guest's state away, while it runs.
-#[derive(Clone, Debug, Serialize)]
-pub struct Migrate {
-    /// As in `unix:PATH`.
-    pub uri: String,
-}
-
-impl Command for Migrate {
-    const NAME: &'static str = "migrate";
-    type Answer = Empty;
 }
 
 /// Asks which QEMU this is.

@@ -17,6 +17,12 @@ pub fn name_of_node(node: &str) -> Option<&str> {
     node.strip_suffix(TOP)
 }
 
+/// The block node that the guest sees through a device.
+#[must_use]
+pub fn node_of(device: &str) -> String {
+    format!("{device}{TOP}")
+}
+
 /// How bytes travel between the guest and the file.
 struct Travel {
     direct: bool,

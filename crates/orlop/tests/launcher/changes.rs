@@ -7,7 +7,7 @@ use e2e::console::PATIENCE;
 use hypervisor::accelerator::Accelerator;
 use hypervisor::guest::build::{Before, build};
 use hypervisor::guest::{Guest, Place};
-use hypervisor::qmp::commands::{Migrate, MigrateIncoming, MigrationCapability, SetMigrationCapabilities};
+use hypervisor::qmp::commands::{Migrate, SetMigrationCapabilities};
 use hypervisor::render;
 use hypervisor::wiring::Wiring;
 use launcher_api::Outcome;
@@ -18,6 +18,7 @@ use virt_launcher::domain::{self, End};
 use virt_launcher::driver::{self, Handle, Launch, Origin};
 use virt_launcher::grant::Grant;
 use virt_launcher::lifecycle::Request;
+use virt_launcher::migrate::target::MEMORY_SOCKET;
 
 use crate::{Launcher, READY, demo, in_guest, instance, qemus};
 
@@ -163,24 +164,24 @@ pub(crate) async fn a_guest_moves_from_one_launcher_to_another() -> Result<()> {
     reaches(&source, &domain::State::Running).await?;
     // The target is given the guest as the source knows it.
     let guest = source.guest.borrow().clone();
-    let target = launch(there.path(), &guest, Origin::Arrival { from: "here".into() }).await?;
+    let origin = Origin::Arrival { from: "here".into(), exports: vec![] };
+    let target = launch(there.path(), &guest, origin).await?;
     reaches(&target, &domain::State::Awaiting).await?;
     ensure!(Grant::stored(there.path())? == Some(Grant::Awaiting { from: "here".into() }));
     ensure!(target.request(Request::Unpause).await.is_err(), "nothing has come yet");
 
-    let uri = format!("unix:{}", there.path().join("state").display());
-    target.qmp.execute(MigrateIncoming { uri: uri.clone() }).await?;
-    let events = MigrationCapability { capability: "events", state: true };
-    source.qmp.execute(SetMigrationCapabilities { capabilities: vec![events] }).await?;
+    // As somebody at the monitor would do it, past everything that the launcher does for a guest that leaves.
+    let uri = format!("unix:{}", there.path().join(MEMORY_SOCKET).display());
+    source.qmp.execute(SetMigrationCapabilities::on(&["events"])).await?;
     source.qmp.execute(Migrate { uri }).await?;
     reaches(&source, &domain::State::Left).await?;
     reaches(&target, &domain::State::Loaded).await?;
     // Between the two it runs nowhere, until one of them may.
-    ensure!(target.request(Request::Take { from: "elsewhere".into() }).await.is_err());
+    ensure!(target.request(Request::Take { from: "elsewhere".into(), paused: None }).await.is_err());
     source.request(Request::Give { to: "there".into() }).await?;
     ensure!(Grant::stored(here.path())? == Some(Grant::Given { to: "there".into() }));
     ensure!(source.request(Request::Unpause).await.is_err(), "it was given away");
-    target.request(Request::Take { from: "here".into() }).await?;
+    target.request(Request::Take { from: "here".into(), paused: None }).await?;
     reaches(&target, &domain::State::Running).await?;
     ensure!(Grant::stored(there.path())? == Some(Grant::Holder));
     source.request(Request::Kill).await?;

@@ -7,7 +7,7 @@
 //! | live | gone | ended here | Succeeded or Failed |
 //! | live | gone | nobody knows | nothing: it may have left before |
 //! | live | reached | ended here | Succeeded or Failed |
-//! | live | reached | has left, or moved | nothing: whoever has it says how it is |
+//! | live | reached | has left, moved, or ended on the way | nothing: whoever has it says how it is |
 //! | live, to be deleted | reached | alive and here | shut down; kill when the grace period is over |
 //! | Scheduled | reached | absent | nothing: it is started when the migration is over |
 //! | Running | reached | absent | Failed: the guest is lost |
@@ -27,7 +27,7 @@ pub(super) fn decide(vmi: &VirtualMachineInstance, seen: &Observed<'_>, now: Tim
         Launcher::Connected { state, end } => (state, end),
     };
     match state {
-        State::Ended if matches!(end, End::Moved | End::NotTaken) => Plan::default(),
+        State::Ended if matches!(end, End::Moved | End::NotTaken | End::OnTheWay) => Plan::default(),
         State::Ended => enter(phase_after(end, vmi)),
         State::Absent if vmi.phase().is_running() => enter(Phase::Failed),
         State::Absent | State::Awaiting | State::Loaded | State::Left => Plan::default(),

@@ -253,6 +253,27 @@ impl Launcher for Fake {
     async fn reset(&self, _: Request<Empty>) -> Result<Response<Domain>, Status> {
         absent()
     }
+    async fn get_local_disks(&self, _: Request<Empty>) -> Result<Response<rpc::LocalDisks>, Status> {
+        absent()
+    }
+    async fn migrate(&self, _: Request<rpc::MigrateRequest>) -> Result<Response<Domain>, Status> {
+        absent()
+    }
+    async fn cancel_migration(&self, _: Request<rpc::MigrationName>) -> Result<Response<Domain>, Status> {
+        absent()
+    }
+    async fn give(&self, _: Request<rpc::MigrationName>) -> Result<Response<Domain>, Status> {
+        absent()
+    }
+    async fn returned(&self, _: Request<rpc::MigrationName>) -> Result<Response<Domain>, Status> {
+        absent()
+    }
+    async fn take(&self, _: Request<rpc::TakeRequest>) -> Result<Response<Domain>, Status> {
+        absent()
+    }
+    async fn renounce(&self, _: Request<Empty>) -> Result<Response<Domain>, Status> {
+        absent()
+    }
     async fn soft_reboot(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
         absent()
     }

@@ -1,7 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::End;
+use crate::domain::{End, Migration, Progress};
+use crate::grant::GrantError;
+
+mod moving;
+mod pair;
 
 fn exit() -> Exit {
     Exit { code: Some(0), signal: None, words: String::new(), out_of_memory: false }
@@ -130,7 +134,7 @@ fn loaded() -> Lifecycle {
 /// A guest whose state has gone.
 fn left() -> Lifecycle {
     let mut guest = running();
-    guest.told(Told::Stopped);
+    guest.told(Told::StoppedToPart);
     guest.told(Told::Migrated);
     assert_eq!(guest.domain().state, State::Left);
     guest
@@ -143,12 +147,13 @@ fn a_guest_arrives_and_runs_when_it_was_given() {
     for request in [Request::Unpause, Request::Pause, Request::Reset] {
         assert_eq!(guest.request(&request, now), Err(Denied::Away), "{request:?}");
     }
-    let stranger = guest.request(&Request::Take { from: "stranger".into() }, now);
+    let stranger = guest.request(&Request::Take { from: "stranger".into(), paused: None }, now);
     assert_eq!(stranger, Err(GrantError::AwaitedFrom("source".into()).into()));
-    let take = Request::Take { from: "source".into() };
-    assert_eq!(guest.request(&take, now), Ok(vec![Action::Keep(Grant::Holder), Action::Continue]));
+    let take = Request::Take { from: "source".into(), paused: None };
+    let taken = vec![Action::Keep(Grant::Holder), Action::StopExports, Action::Continue];
+    assert_eq!(guest.request(&take, now), Ok(taken.clone()));
     // The disk did not take it the first time, or nobody heard the answer.
-    assert_eq!(guest.request(&take, now), Ok(vec![Action::Keep(Grant::Holder), Action::Continue]));
+    assert_eq!(guest.request(&take, now), Ok(taken));
     guest.told(Told::Resumed);
     assert_eq!((guest.request(&take, now), &guest.domain().state), (Ok(vec![]), &State::Running));
 }
@@ -168,9 +173,12 @@ fn a_guest_that_was_given_does_not_run_here_until_it_is_returned() {
 }
 
 #[test]
-fn a_guest_that_nobody_was_promised_runs_on_where_it_was() {
+fn a_guest_that_nobody_was_promised_runs_on_where_it_was_when_it_was_refused() {
     let mut guest = left();
-    assert_eq!(guest.request(&Request::Unpause, Instant::now()), Ok(vec![Action::Continue]));
+    let now = Instant::now();
+    assert_eq!(guest.request(&Request::Unpause, now), Err(Denied::Away), "the other side may have everything");
+    let returned = Request::Returned { by: "target".into() };
+    assert_eq!(guest.request(&returned, now), Ok(vec![Action::Keep(Grant::Holder), Action::Continue]));
 }
 
 #[test]
@@ -211,9 +219,17 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
         Just(Request::Kill),
         (0u64..40).prop_map(|seconds| Request::Shutdown { grace: Duration::from_secs(seconds) }),
         Just(Request::Give { to: "other".into() }),
-        Just(Request::Take { from: "other".into() }),
+        Just(Request::Take { from: "other".into(), paused: None }),
+        Just(Request::Take { from: "other".into(), paused: Some(Pause::ByUser) }),
         Just(Request::Renounce),
         Just(Request::Returned { by: "other".into() }),
+        Just(Request::Leave { to: "other".into() }),
+        Just(Request::Part { to: "other".into() }),
+        Just(Request::Cut { to: "other".into() }),
+        Just(Request::Cancel { to: "other".into() }),
+        Just(Request::Halt { to: "other".into() }),
+        Just(Request::Stay { to: "other".into(), why: "so".into() }),
+        (0u64..3).prop_map(|sent| Request::Progress(Progress { sent, ..Progress::default() })),
     ];
     let told = prop_oneof![
         Just(Told::Resumed),
@@ -224,6 +240,8 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
         Just(Told::Shutdown("guest-shutdown".into())),
         any::<bool>().prop_map(Told::Agent),
         Just(Told::Migrated),
+        Just(Told::NotMigrated),
+        Just(Told::StoppedToPart),
     ];
     let step = prop_oneof![
         4 => request.prop_map(Step::Request),

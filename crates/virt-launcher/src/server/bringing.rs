@@ -11,7 +11,7 @@ use super::{Service, Slot, absent, follow};
 use crate::boot::{self, BootError, Incoming};
 use crate::change;
 use crate::console::Console;
-use crate::domain::State;
+use crate::domain::{Course, Domain, State};
 use crate::errors::chain;
 use crate::guest::Questions;
 
@@ -27,7 +27,7 @@ impl Service {
             }
             Slot::Taken { guest, .. } => {
                 let outcome = match (self.inner.attach)(&mut wanted.vmi) {
-                    _ if !is_changeable(&guest.handle.domain().borrow().state) => Outcome::Done,
+                    _ if !is_changeable(&guest.handle.domain().borrow()) => Outcome::Done,
                     Ok(interfaces) => change::apply(guest, &wanted.vmi, interfaces, &self.inner.workbench).await,
                     Err(why) => Outcome::retry(why),
                 };
@@ -115,9 +115,10 @@ impl Wanted {
 }
 
 /// Whether a guest can be changed now: one that has ended or is on its way stays as it is.
-fn is_changeable(state: &State) -> bool {
-    match state {
-        State::Running | State::Paused(_) => true,
+fn is_changeable(domain: &Domain) -> bool {
+    let is_leaving = domain.migration.as_ref().is_some_and(|migration| migration.course == Course::UnderWay);
+    match domain.state {
+        State::Running | State::Paused(_) => !is_leaving,
         State::Starting | State::Awaiting | State::Loaded | State::Left | State::Stopping | State::Ended(_) => false,
     }
 }

@@ -24,7 +24,7 @@ fn a_guest_that_is_about_to_leave_stays_what_it_is() {
 #[test]
 fn what_has_become_of_a_guest_that_left_is_not_its_sources_to_say() {
     let running = vmi("Running", None, None);
-    for launcher in [reached(State::Left), ended(End::Moved), Launcher::Gone { end: None }] {
+    for launcher in [reached(State::Left), ended(End::Moved), ended(End::OnTheWay), Launcher::Gone { end: None }] {
         assert_eq!(as_role(Role::Source, &running, launcher), Plan::default(), "{launcher:?}");
         assert_eq!(as_role(Role::Source, &vmi("Running", None, Some(0)), launcher), Plan::default(), "{launcher:?}");
     }
