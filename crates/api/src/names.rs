@@ -98,6 +98,16 @@ pub mod annotation {
     pub const PREFERENCE: &str = "kubevirt.io/preference-name";
     /// On an instance: the VirtualMachineClusterPreference that filled it in.
     pub const CLUSTER_PREFERENCE: &str = "kubevirt.io/cluster-preference-name";
+    /// On a target pod: the name of the migration it serves.
+    pub const MIGRATION_JOB_NAME: &str = "kubevirt.io/migrationJobName";
+    /// On a migration: a node is emptied by it; the value is the node's name.
+    pub const EVACUATION_MIGRATION: &str = "kubevirt.io/evacuationMigration";
+    /// On a migration: an outdated launcher is replaced by it.
+    pub const WORKLOAD_UPDATE_MIGRATION: &str = "kubevirt.io/workloadUpdateMigration";
+    /// On a migration: seconds that its target pod may be without a node that could take it.
+    pub const MIGRATION_UNSCHEDULABLE_TIMEOUT: &str = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds";
+    /// On a migration: seconds that its target pod may take until it runs.
+    pub const MIGRATION_PENDING_TIMEOUT: &str = "kubevirt.io/migrationPendingPodTimeoutSeconds";
     /// On a node: keeps the host-model labels of an obsolete CPU.
     pub const OBSOLETE_HOST_MODEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
     /// On an instance and its VM: what the guest sees, as its launcher knows it. The next start goes on from it.

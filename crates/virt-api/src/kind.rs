@@ -9,6 +9,8 @@ pub(crate) enum Kind {
     VirtualMachine,
     Instance,
     ReplicaSet,
+    Migration,
+    MigrationPolicy,
     KubeVirt,
     Instancetype,
     Preference,
@@ -29,18 +31,12 @@ const SNAPSHOTS: &str = "snapshot the disks with your storage system while the V
 const BACKUPS: &str = "back up the disks with your storage system while the VM is stopped";
 
 /// Kinds without a controller: group, resource, kind, and what to do instead.
-const UNBUILT: [(&str, &str, &str, &str); 12] = [
+const UNBUILT: [(&str, &str, &str, &str); 10] = [
     (
         "kubevirt.io",
         "virtualmachineinstancepresets",
         "VirtualMachineInstancePreset",
         "presets are deprecated; use a VirtualMachinePreference",
-    ),
-    (
-        "kubevirt.io",
-        "virtualmachineinstancemigrations",
-        "VirtualMachineInstanceMigration",
-        "stop the VM and start it on the other node",
     ),
     ("pool.kubevirt.io", "virtualmachinepools", "VirtualMachinePool", "create the VirtualMachines one by one"),
     ("snapshot.kubevirt.io", "virtualmachinesnapshots", "VirtualMachineSnapshot", SNAPSHOTS),
@@ -61,12 +57,6 @@ const UNBUILT: [(&str, &str, &str, &str); 12] = [
     ("backup.kubevirt.io", "virtualmachinebackups", "VirtualMachineBackup", BACKUPS),
     ("backup.kubevirt.io", "virtualmachinebackuptrackers", "VirtualMachineBackupTracker", BACKUPS),
     ("plugin.kubevirt.io", "plugins", "Plugin", "set what the guest needs in its spec"),
-    (
-        "migrations.kubevirt.io",
-        "migrationpolicies",
-        "MigrationPolicy",
-        "live migration is not supported yet, so migration policies are ignored",
-    ),
 ];
 
 impl Kind {
@@ -75,6 +65,8 @@ impl Kind {
             ("kubevirt.io", "virtualmachines") => Self::VirtualMachine,
             ("kubevirt.io", "virtualmachineinstances") => Self::Instance,
             ("kubevirt.io", "virtualmachineinstancereplicasets") => Self::ReplicaSet,
+            ("kubevirt.io", "virtualmachineinstancemigrations") => Self::Migration,
+            ("migrations.kubevirt.io", "migrationpolicies") => Self::MigrationPolicy,
             ("kubevirt.io", "kubevirts") => Self::KubeVirt,
             ("instancetype.kubevirt.io", "virtualmachineinstancetypes" | "virtualmachineclusterinstancetypes") => {
                 Self::Instancetype

@@ -18,6 +18,7 @@ mod instancetype;
 mod kind;
 mod kubevirt;
 pub mod lifecycle;
+mod migration;
 mod object;
 mod replicaset;
 mod request;
@@ -44,6 +45,8 @@ pub fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
         Kind::VirtualMachine => vm::admit(request, known),
         Kind::Instance => vmi::admit(request, known),
         Kind::ReplicaSet => replicaset::admit(request, known),
+        Kind::Migration => migration::admit(request, known),
+        Kind::MigrationPolicy => migration::admit_policy(request),
         Kind::KubeVirt => kubevirt::admit(request, known),
         Kind::Instancetype => instancetype::admit(request),
         Kind::Preference => instancetype::admit_preference(request),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
+use api::vmi::VirtualMachineInstance;
 use serde_json::Value;
 use virt_rules::config::ClusterConfig;
 use virt_rules::instancetype::matcher::Reference;
@@ -72,6 +73,10 @@ pub trait Known {
     fn instancetype(&self, namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachineInstancetypeSpec>>;
     /// A preference, or the revision that the reference is bound to. `namespace` is the VM's.
     fn preference(&self, namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachinePreferenceSpec>>;
+    /// An instance.
+    fn instance(&self, namespace: &str, name: &str) -> Option<Arc<VirtualMachineInstance>>;
+    /// The name of a migration of an instance that has not ended; none if there is none.
+    fn migration_of(&self, namespace: &str, instance: &str) -> Option<String>;
     /// How many KubeVirt objects there are.
     fn kubevirts(&self) -> usize;
     /// Whether there are VMs or instances.

@@ -9,6 +9,8 @@ mod defaults;
 mod instances;
 #[path = "admission/machines.rs"]
 mod machines;
+#[path = "admission/migrations.rs"]
+mod migrations;
 #[path = "admission/others.rs"]
 mod others;
 #[path = "admission/placement.rs"]

@@ -20,8 +20,7 @@ fn main() -> std::process::ExitCode {
 
 /// Refused manifests and words of the refusal; all others are admitted.
 const REFUSED: &[(&str, &str)] = &[
-    ("example-migration-policy.yaml", "kind: MigrationPolicy is not supported yet"),
-    ("migration-job.yaml", "kind: VirtualMachineInstanceMigration is not supported yet"),
+    ("migration-job.yaml", "the VMI \"default/vmi-migratable\" does not exist"),
     ("vm-alpine-datavolume.yaml", "spec.dataVolumeTemplates: data volumes are not supported here"),
     ("vm-cirros-csmall.yaml", "spec.template.spec.domain.memory.guest: the instancetype already sets this field"),
     ("vm-pool-cirros.yaml", "kind: VirtualMachinePool is not supported yet"),

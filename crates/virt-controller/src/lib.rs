@@ -5,6 +5,7 @@
 //!                        │
 //!                        └─ render: the pod as a pure function of the VMI and the KubeVirt object
 //! VMI replica set ──> replicaset ──> VMIs
+//! VMI migration ──> migration ──> target pod ──> (virt-handler) ──> migration: status
 //! Node ──> node ──> instances that are lost
 //! ```
 //! Watches: VMs, VMIs, sets of VMIs, their pods, volumes and nodes, and the KubeVirt object. Owns and emits: see each controller.
@@ -15,9 +16,11 @@ mod data_volumes;
 pub mod disruption_budget;
 mod indexes;
 mod launcher;
+pub mod migration;
 pub mod node;
 pub mod render;
 pub mod replicaset;
+mod surroundings;
 mod table;
 pub mod vm;
 pub mod vmi;

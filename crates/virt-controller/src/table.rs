@@ -8,9 +8,11 @@ use tokio::sync::watch;
 use crate::configuration::Configuration;
 use crate::data_volumes::Shared;
 use crate::disruption_budget;
+use crate::migration::controller as migration;
 use crate::node::controller as node;
 use crate::render::Launcher;
 use crate::replicaset::controller as replicaset;
+use crate::surroundings::Surroundings;
 use crate::vm::controller as vm;
 use crate::vmi::controller as vmi;
 
@@ -22,6 +24,8 @@ const RATE: &str = "rate-limit-controller";
 pub struct Settings {
     /// Disruption budgets that are worked on at the same time.
     pub disruption_budget_workers: usize,
+    /// Migrations that are worked on at the same time.
+    pub migration_workers: usize,
     /// Nodes that are worked on at the same time.
     pub node_workers: usize,
     /// Replica sets of instances that are worked on at the same time.
@@ -51,6 +55,7 @@ impl Settings {
     pub fn following(launcher: watch::Receiver<Launcher>) -> Self {
         Self {
             disruption_budget_workers: 3,
+            migration_workers: 3,
             node_workers: 3,
             replica_set_workers: 3,
             vm_workers: 3,
@@ -80,7 +85,8 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
         ..Descriptor::new(vmi::NAME, &["vmi"], |context, settings| {
             let Settings { vmi_workers, launcher, image_volumes, shared, .. } = settings;
             let volumes = shared.data_volumes(context);
-            Ok(vmi::start(context, launcher.clone(), *image_volumes, volumes, *vmi_workers))
+            let surroundings = Surroundings::new(context, *image_volumes);
+            Ok(vmi::start(context, launcher.clone(), surroundings, volumes, *vmi_workers))
         })
     },
     Descriptor {
@@ -93,6 +99,14 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
         account: ACCOUNT,
         ..Descriptor::new(vm::NAME, &["vm"], |context, settings| {
             Ok(vm::start(context, settings.shared.data_volumes(context), settings.vm_workers))
+        })
+    },
+    Descriptor {
+        account: ACCOUNT,
+        ..Descriptor::new(migration::NAME, &["migration"], |context, settings| {
+            let Settings { migration_workers, launcher, image_volumes, .. } = settings;
+            let surroundings = Surroundings::new(context, *image_volumes);
+            Ok(migration::start(context, launcher.clone(), surroundings, *migration_workers))
         })
     },
     Descriptor {
@@ -110,7 +124,6 @@ pub const UNWRITTEN: &[Unwritten] = &[
     Unwritten { name: "clone-controller", aliases: &["clone"] },
     Unwritten { name: "evacuation-controller", aliases: &["evacuation"] },
     Unwritten { name: "export-controller", aliases: &["export"] },
-    Unwritten { name: "migration-controller", aliases: &["migration"] },
     Unwritten { name: "node-topology-updater", aliases: &[] },
     Unwritten { name: "pool-controller", aliases: &["pool"] },
     Unwritten { name: "restore-controller", aliases: &["restore"] },

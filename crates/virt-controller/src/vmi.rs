@@ -344,7 +344,7 @@ impl Making<'_> {
 }
 
 /// The merge patch from one version of an instance to the next.
-fn change(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> Option<Value> {
+pub(crate) fn change(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> Option<Value> {
     let mut patch = difference(&json!(old), &json!(new))?;
     let metadata = &old.metadata;
     patch["metadata"]["uid"] = json!(metadata.uid);

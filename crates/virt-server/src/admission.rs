@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::kubevirt::KubeVirt;
 use api::preference::VirtualMachinePreferenceSpec;
+use api::vmi::VirtualMachineInstance;
 use apiserver::{Admission, MASTERS, Review, Status, Stored};
 use manager::context::Chance;
 use serde_json::Value;
@@ -142,6 +143,20 @@ impl Known for Looking<'_> {
             Kept::Preference(spec) => Some(Arc::new(spec)),
             Kept::Instancetype(_) => None,
         }
+    }
+
+    fn instance(&self, namespace: &str, name: &str) -> Option<Arc<VirtualMachineInstance>> {
+        let object = self.stored.get(KUBEVIRT, "virtualmachineinstances", namespace, name)?;
+        serde_json::from_value(object).ok().map(Arc::new)
+    }
+
+    fn migration_of(&self, namespace: &str, instance: &str) -> Option<String> {
+        let all = self.stored.all(KUBEVIRT, "virtualmachineinstancemigrations");
+        let moves = |one: &&Value| {
+            let has_ended = matches!(one["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+            one["metadata"]["namespace"] == namespace && one["spec"]["vmiName"] == instance && !has_ended
+        };
+        all.iter().find(moves)?["metadata"]["name"].as_str().map(str::to_owned)
     }
 
     fn kubevirts(&self) -> usize {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
+use api::vmi::VirtualMachineInstance;
 pub(crate) use json_patch::merge;
 use serde_json::{Value, json};
 use virt_api::{Denial, Known, Operation, Request, Requester, Response, admit};
@@ -18,6 +19,9 @@ pub(crate) struct Cluster {
     config: Arc<ClusterConfig>,
     instancetypes: BTreeMap<String, Arc<VirtualMachineInstancetypeSpec>>,
     preferences: BTreeMap<String, Arc<VirtualMachinePreferenceSpec>>,
+    pub(crate) instances: BTreeMap<String, Arc<VirtualMachineInstance>>,
+    /// The migration of an instance that is under way, by the name of the instance.
+    pub(crate) migrations: BTreeMap<String, String>,
     pub(crate) kubevirts: usize,
     pub(crate) workloads: bool,
     pub(crate) data_volumes: bool,
@@ -71,6 +75,14 @@ impl Known for Cluster {
 
     fn preference(&self, _namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachinePreferenceSpec>> {
         self.preferences.get(reference.revision.as_ref().unwrap_or(&reference.name)).cloned()
+    }
+
+    fn instance(&self, _namespace: &str, name: &str) -> Option<Arc<VirtualMachineInstance>> {
+        self.instances.get(name).cloned()
+    }
+
+    fn migration_of(&self, _namespace: &str, instance: &str) -> Option<String> {
+        self.migrations.get(instance).cloned()
     }
 
     fn kubevirts(&self) -> usize {

@@ -9,7 +9,7 @@ const ANNOTATION: &str = "orlop.dev/rendered";
 const KEPT: usize = 8;
 
 /// Writes a pod's fingerprint onto it.
-pub(super) fn sign(pod: &mut Pod) {
+pub(crate) fn sign(pod: &mut Pod) {
     // A pod is always JSON.
     let Ok(text) = serde_json::to_vec(&pod.spec) else { return };
     let hash = Sha256::digest(&text)[..KEPT].iter().map(|byte| format!("{byte:02x}")).collect();

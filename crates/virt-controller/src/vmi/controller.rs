@@ -10,16 +10,16 @@ use std::time::Duration;
 use api::data_volume::DataVolume;
 use api::names::label;
 use api::vmi::VirtualMachineInstance;
-use k8s_openapi::api::core::v1::{Namespace as KubernetesNamespace, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Key, controller_of, namespace_of};
+use manager::cache::{Cache, Key, controller_of};
 use manager::context::{Chance, Context, Now, Started};
 use manager::events::Recorder;
 use manager::kit::{Expected, Kit, Reconciler, Remembered, Written};
 use manager::worker::Next;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::volumes::Known;
@@ -27,23 +27,21 @@ use super::{Observed, Plan, decide};
 use crate::configuration::Configuration;
 use crate::data_volumes::DataVolumes;
 use crate::indexes;
-use crate::render::{Launcher, Namespace};
+use crate::render::Launcher;
+use crate::surroundings::Surroundings;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "vmi-controller";
-/// The first Kubernetes whose nodes mount images as volumes without being told to.
-const IMAGE_VOLUMES_SINCE: (u32, u32) = (1, 35);
 
 /// A watch is seldom silent for longer than this.
 const ASK_AFTER: Duration = Duration::from_secs(20);
 
-/// The controller. `image_volumes` is whether nodes can mount images as volumes, if somebody knows; otherwise the server's
-/// version tells.
+/// The controller.
 #[must_use]
 pub(crate) fn start(
     context: &Context,
     launcher: watch::Receiver<Launcher>,
-    image_volumes: Option<bool>,
+    surroundings: Surroundings,
     data_volumes: DataVolumes,
     workers: usize,
 ) -> Started {
@@ -54,12 +52,10 @@ pub(crate) fn start(
         pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
         claims: caches.of(&[]),
         classes: caches.of(&[]),
-        namespaces: caches.of(&[]),
-        quotas: caches.of(&[("namespace", namespace_of)]),
         data_volumes,
         configuration: Configuration::new(context),
         launcher,
-        image_volumes: OnceCell::new_with(image_volumes),
+        surroundings,
         expected: kit.expected(),
         asked_for: kit.remembers("when what is expected was asked for"),
         written: kit.written(),
@@ -77,12 +73,10 @@ struct Vmis {
     pods: Cache<Pod>,
     claims: Cache<PersistentVolumeClaim>,
     classes: Cache<StorageClass>,
-    namespaces: Cache<KubernetesNamespace>,
-    quotas: Cache<ResourceQuota>,
     data_volumes: DataVolumes,
     configuration: Configuration,
     launcher: watch::Receiver<Launcher>,
-    image_volumes: OnceCell<bool>,
+    surroundings: Surroundings,
     expected: Expected,
     asked_for: Remembered<Instant>,
     written: Written,
@@ -141,7 +135,7 @@ impl Vmis {
         pods: &[Arc<Pod>],
         asked: bool,
     ) -> Result<Plan, kube::Error> {
-        let image_volumes = *self.image_volumes.get_or_try_init(|| self.mounts_images()).await?;
+        let image_volumes = self.surroundings.mounts_images(&self.client).await?;
         let config = self.configuration.current();
         let claims = indexes::claims_of(vmi);
         let of_cache = |name: &String| self.claims.get(&Key { namespace: key.namespace.clone(), name: name.clone() });
@@ -168,7 +162,7 @@ impl Vmis {
             pods: pods.iter().map(|pod| &**pod).collect(),
             asked,
             volumes: known,
-            namespace: self.namespace(&key.namespace),
+            namespace: self.surroundings.namespace(&key.namespace),
             config: &config,
             launcher: &launcher,
             image_volumes,
@@ -182,25 +176,6 @@ impl Vmis {
     fn taken_cids(&self) -> BTreeSet<u32> {
         let vmis = self.vmis.all();
         vmis.iter().filter(|vmi| !vmi.is_final()).filter_map(|vmi| vmi.status.as_ref()?.vsock_cid).collect()
-    }
-
-    async fn mounts_images(&self) -> Result<bool, kube::Error> {
-        let version = self.client.apiserver_version().await?;
-        let number = |text: &str| text.trim_end_matches(|letter: char| !letter.is_ascii_digit()).parse().unwrap_or(0);
-        Ok((number(&version.major), number(&version.minor)) >= IMAGE_VOLUMES_SINCE)
-    }
-
-    fn namespace(&self, name: &str) -> Namespace {
-        let key = Key { namespace: String::new(), name: name.to_owned() };
-        let labels = self.namespaces.get(&key).map(|namespace| namespace.labels().clone()).unwrap_or_default();
-        let quotas = self.quotas.find("namespace", name);
-        let bounds = |what: &str| {
-            quotas.iter().any(|quota| {
-                let hard = quota.spec.as_ref().and_then(|spec| spec.hard.as_ref());
-                hard.is_some_and(|hard| hard.contains_key(what))
-            })
-        };
-        Namespace { labels, quota_on_cpu_limits: bounds("limits.cpu"), quota_on_memory_limits: bounds("limits.memory") }
     }
 }
 

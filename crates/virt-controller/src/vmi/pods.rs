@@ -45,7 +45,7 @@ fn only_provisions(pod: &Pod) -> bool {
     annotations.is_some_and(|annotations| annotations.contains_key(annotation::EPHEMERAL_PROVISIONING))
 }
 
-pub(super) fn target(pod: &Pod) -> Target {
+pub(crate) fn target(pod: &Pod) -> Target {
     let text = |part: &Option<String>| part.clone().unwrap_or_default();
     Target { name: text(&pod.metadata.name), uid: text(&pod.metadata.uid) }
 }
@@ -94,7 +94,7 @@ pub(super) fn are_containers_ready(pod: &Pod) -> bool {
 }
 
 /// A condition of the pod.
-pub(super) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+pub(crate) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == kind)
 }
 
@@ -118,7 +118,7 @@ pub(super) fn image_problem(pod: &Pod) -> Option<(&'static str, String)> {
 }
 
 /// What an ended pod says about its end.
-pub(super) fn last_words(pod: &Pod) -> String {
+pub(crate) fn last_words(pod: &Pod) -> String {
     let status = pod.status.as_ref();
     let of_pod = status.and_then(|status| status.message.clone().or_else(|| status.reason.clone()));
     let ended = |container: &ContainerStatus| container.state.as_ref()?.terminated.clone();

@@ -117,9 +117,14 @@ impl World {
 
     /// Plays the scheduler and the node: the pod is bound and runs.
     pub(crate) async fn run_pod(&self, pod: &Pod) {
+        self.run_pod_on(pod, "one").await;
+    }
+
+    /// The same, on this node.
+    pub(crate) async fn run_pod_on(&self, pod: &Pod, node: &str) {
         let name = pod.name_any();
         let binding = json!({ "apiVersion": "v1", "kind": "Binding", "metadata": { "name": name },
-            "target": { "kind": "Node", "name": "one" } });
+            "target": { "kind": "Node", "name": node } });
         let request = http::Request::post(format!("/api/v1/namespaces/default/pods/{name}/binding"))
             .header("content-type", "application/json")
             .body(binding.to_string().into_bytes())

@@ -12,7 +12,7 @@ use crate::vmi::pods::node;
 
 /// Declares all that an instance has to be looked at for.
 pub(super) fn feed(kit: Kit, controller: &Vmis) -> Kit {
-    let Vmis { vmis, pods, claims, classes, namespaces, quotas, data_volumes, configuration, .. } = controller;
+    let Vmis { vmis, pods, claims, classes, data_volumes, configuration, surroundings, .. } = controller;
     let (watching, launchers) = (data_volumes.clone(), other_launchers(&kit, controller));
     let (of_configuration, of_pods) = (vmis.clone(), pods.clone());
     kit.also(async move { watching.run().await })
@@ -24,8 +24,8 @@ pub(super) fn feed(kit: Kit, controller: &Vmis) -> Kit {
         .watch(configuration.objects(), move |_| waiting(&of_configuration, &of_pods))
         .also(launchers)
         .needs(classes)
-        .needs(namespaces)
-        .needs(quotas)
+        .needs(surroundings.namespaces())
+        .needs(surroundings.quotas())
 }
 
 /// A claim, or a data volume, that comes or changes is news for all instances that name it.
