@@ -86,7 +86,7 @@ async fn opened(client: &Client, name: &str, patience: Duration) -> anyhow::Resu
             Ok(open) => return Ok(open),
             Err(Refusal::Answered(error)) => return Err(error.context(format!("open the console of {name}"))),
             Err(Refusal::Unreachable(error)) if Instant::now() + AGAIN >= until => {
-                return Err(error.context("reach the API server"));
+                return Err(error.context(format!("open the console of {name}")));
             }
             Err(Refusal::Unreachable(_)) => sleep(AGAIN).await,
         }

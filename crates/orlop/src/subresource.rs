@@ -33,7 +33,7 @@ pub(crate) enum Of {
 pub(crate) enum Refusal {
     /// The server said no.
     Answered(anyhow::Error),
-    /// Nobody answered.
+    /// Nobody answered, or not for the guest: that may change.
     Unreachable(anyhow::Error),
 }
 
@@ -92,7 +92,11 @@ pub(crate) async fn open(client: &Client, (of, name): (Of, &str), what: &str) ->
         let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let told = serde_json::from_slice::<Status>(&body).map(|status| status.message);
         let told = told.unwrap_or_else(|_| format!("the server answered {code}"));
-        return Err(Refusal::Answered(anyhow!(told)));
+        // A server that has just started does not reach every guest yet.
+        return Err(match code.is_server_error() {
+            true => Refusal::Unreachable(anyhow!(told)),
+            false => Refusal::Answered(anyhow!(told)),
+        });
     }
     let upgraded = hyper::upgrade::on(answer).await.map_err(|error| Refusal::Unreachable(error.into()))?;
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await;

@@ -4,7 +4,7 @@
 
 mod support;
 
-use simulation::{Options, Scene, Seconds, VirtualMachines, check};
+use simulation::{Options, Scene, VirtualMachines, check};
 use virt_handler::hollow::Twin;
 
 #[test]
@@ -19,13 +19,6 @@ fn whoever_takes_pods_away_by_force_breaks_nothing_else() {
         let scene = Scene::VirtualMachines(VirtualMachines { controllers, by_force: true, handlers: Twin::None });
         Options { scene, ..Options::virtual_machines(seed) }
     });
-}
-
-/// In this seed the user deletes a pod that the controller has just made, while its watch is silent.
-#[test]
-fn an_instance_whose_pod_came_and_went_unseen_has_another_soon() {
-    let outcome = check(&Options::virtual_machines(5_000_190)).unwrap();
-    assert!(outcome.lasted < Seconds(300_000), "{}", outcome.lasted);
 }
 
 /// In this seed a VM is changed before its controller has heard of the revision that its instance was started from.

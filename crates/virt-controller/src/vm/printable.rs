@@ -37,8 +37,9 @@ type Fits = fn(&Seen<'_>) -> bool;
 const ORDER: &[(Word, Fits)] = &[
     (Word::Terminating, |seen| seen.vm.metadata.deletion_timestamp.is_some()),
     (Word::Stopping, |seen| seen.is_stopping()),
-    (Word::Migrating, |seen| seen.is_migrating()),
-    (Word::Paused, |seen| seen.holds("Paused")),
+    (Word::Migrating, |seen| !seen.is_over() && seen.is_migrating()),
+    // What was true of a guest when its launcher vanished still stands there.
+    (Word::Paused, |seen| !seen.is_over() && seen.holds("Paused")),
     (Word::Running, |seen| seen.instance.is_some_and(VirtualMachineInstance::is_running)),
     (Word::PvcNotFound, |seen| seen.not_synchronized_because("FailedPvcNotFound")),
     (Word::DataVolumeError, |seen| seen.volumes.failed),
@@ -142,6 +143,8 @@ mod tests {
         assert_eq!(plain(Some(&vmi("Running", &[]))), Word::Running);
         assert_eq!(plain(Some(&vmi("Running", &[("Paused", "True", "")]))), Word::Paused);
         assert_eq!(plain(Some(&vmi("Succeeded", &[]))), Word::Stopped);
+        let vanished = vmi("Failed", &[("Paused", "True", "")]);
+        assert_eq!(plain(Some(&vanished)), Word::Stopped, "nothing is paused any more");
         assert_eq!(plain(None), Word::Stopped);
         assert_eq!(plain(Some(&vmi("FromTomorrow", &[]))), Word::Unknown);
     }
