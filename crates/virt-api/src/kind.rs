@@ -9,6 +9,8 @@ pub(crate) enum Kind {
     VirtualMachine,
     Instance,
     ReplicaSet,
+    Pool,
+    Preset,
     KubeVirt,
     Instancetype,
     Preference,
@@ -29,20 +31,13 @@ const SNAPSHOTS: &str = "snapshot the disks with your storage system while the V
 const BACKUPS: &str = "back up the disks with your storage system while the VM is stopped";
 
 /// Kinds without a controller: group, resource, kind, and what to do instead.
-const UNBUILT: [(&str, &str, &str, &str); 12] = [
-    (
-        "kubevirt.io",
-        "virtualmachineinstancepresets",
-        "VirtualMachineInstancePreset",
-        "presets are deprecated; use a VirtualMachinePreference",
-    ),
+const UNBUILT: [(&str, &str, &str, &str); 10] = [
     (
         "kubevirt.io",
         "virtualmachineinstancemigrations",
         "VirtualMachineInstanceMigration",
         "stop the VM and start it on the other node",
     ),
-    ("pool.kubevirt.io", "virtualmachinepools", "VirtualMachinePool", "create the VirtualMachines one by one"),
     ("snapshot.kubevirt.io", "virtualmachinesnapshots", "VirtualMachineSnapshot", SNAPSHOTS),
     ("snapshot.kubevirt.io", "virtualmachinesnapshotcontents", "VirtualMachineSnapshotContent", SNAPSHOTS),
     ("snapshot.kubevirt.io", "virtualmachinerestores", "VirtualMachineRestore", SNAPSHOTS),
@@ -75,6 +70,8 @@ impl Kind {
             ("kubevirt.io", "virtualmachines") => Self::VirtualMachine,
             ("kubevirt.io", "virtualmachineinstances") => Self::Instance,
             ("kubevirt.io", "virtualmachineinstancereplicasets") => Self::ReplicaSet,
+            ("kubevirt.io", "virtualmachineinstancepresets") => Self::Preset,
+            ("pool.kubevirt.io", "virtualmachinepools") => Self::Pool,
             ("kubevirt.io", "kubevirts") => Self::KubeVirt,
             ("instancetype.kubevirt.io", "virtualmachineinstancetypes" | "virtualmachineclusterinstancetypes") => {
                 Self::Instancetype

@@ -5,7 +5,7 @@
 //! ```text
 //! Request ──> admit ──> the kind's module ──> decode ──> defaults ──> validate ──> Response
 //!               ^                                  ^
-//!      review (a webhook's JSON)              Known: the KubeVirt object, instancetypes, a bit of chance
+//!      review (a webhook's JSON)              Known: the KubeVirt object, instancetypes, presets, chance
 //! ```
 //! Watches nothing, owns nothing, emits answers: pure functions. Every problem of an object is told at once, each by its
 //! field and with what to do. Absent on purpose: a client, a clock, and how it is mounted.
@@ -19,6 +19,8 @@ mod kind;
 mod kubevirt;
 pub mod lifecycle;
 mod object;
+mod pool;
+mod preset;
 mod replicaset;
 mod request;
 pub mod review;
@@ -44,6 +46,8 @@ pub fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
         Kind::VirtualMachine => vm::admit(request, known),
         Kind::Instance => vmi::admit(request, known),
         Kind::ReplicaSet => replicaset::admit(request, known),
+        Kind::Pool => pool::admit(request, known),
+        Kind::Preset => preset::admit(request),
         Kind::KubeVirt => kubevirt::admit(request, known),
         Kind::Instancetype => instancetype::admit(request),
         Kind::Preference => instancetype::admit_preference(request),

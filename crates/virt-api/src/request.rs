@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
+use api::preset::VirtualMachineInstancePreset;
 use serde_json::Value;
 use virt_rules::config::ClusterConfig;
 use virt_rules::instancetype::matcher::Reference;
@@ -72,6 +73,8 @@ pub trait Known {
     fn instancetype(&self, namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachineInstancetypeSpec>>;
     /// A preference, or the revision that the reference is bound to. `namespace` is the VM's.
     fn preference(&self, namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachinePreferenceSpec>>;
+    /// The presets of a namespace, in any order.
+    fn presets(&self, namespace: &str) -> Vec<VirtualMachineInstancePreset>;
     /// How many KubeVirt objects there are.
     fn kubevirts(&self) -> usize;
     /// Whether there are VMs or instances.

@@ -147,7 +147,12 @@ fn kinds_without_a_controller_are_refused_with_what_to_do() {
         let kind = crd.spec.names.kind;
         let built = matches!(
             kind.as_str(),
-            "VirtualMachine" | "VirtualMachineInstance" | "VirtualMachineInstanceReplicaSet" | "KubeVirt"
+            "VirtualMachine"
+                | "VirtualMachineInstance"
+                | "VirtualMachineInstancePreset"
+                | "VirtualMachineInstanceReplicaSet"
+                | "VirtualMachinePool"
+                | "KubeVirt"
         ) || crd.spec.group == "instancetype.kubevirt.io";
         if built {
             continue;
