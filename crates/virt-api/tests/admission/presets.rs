@@ -60,7 +60,7 @@ fn a_preset_is_admitted_with_a_warning_if_it_can_be_of_use() {
 #[test]
 fn an_instance_that_matches_takes_over_what_it_does_not_say_itself() {
     let cores = json!({ "cpu": { "cores": 4 }, "devices": { "watchdog": { "name": "dog", "i6300esb": {} } } });
-    let cluster = Cluster::new().preset("cores", settings("large", &cores));
+    let cluster = Cluster::new().preset("cores", &settings("large", &cores));
     let instance = made(&cluster, &labelled("large"));
     assert_eq!(instance["spec"]["domain"]["cpu"]["cores"], 4);
     assert_eq!(instance["spec"]["domain"]["devices"]["watchdog"]["name"], "dog");
@@ -81,7 +81,7 @@ fn an_instance_that_matches_takes_over_what_it_does_not_say_itself() {
 fn an_instance_is_checked_with_what_it_took_over() {
     let cluster = Cluster::new().preset(
         "odd",
-        settings(
+        &settings(
             "odd",
             &json!({ "cpu": { "cores": 4, "dedicatedCpuPlacement": true, "numa": { "guestMappingPassthrough": {} } } }),
         ),
@@ -93,8 +93,8 @@ fn an_instance_is_checked_with_what_it_took_over() {
 #[test]
 fn presets_that_contradict_each_other_are_not_applied_and_the_instance_is_refused() {
     let cluster = Cluster::new()
-        .preset("two", settings("x", &json!({ "cpu": { "cores": 2 } })))
-        .preset("four", settings("x", &json!({ "cpu": { "cores": 4 } })));
+        .preset("two", &settings("x", &json!({ "cpu": { "cores": 2 } })))
+        .preset("four", &settings("x", &json!({ "cpu": { "cores": 4 } })));
     let denial = denied(create(&cluster, &labelled("x")));
     assert!(denial.message.contains("the presets \"four\" and \"two\" match this instance"), "{denial}");
     assert!(denial.message.contains(EXCLUDE), "{denial}");
@@ -134,7 +134,7 @@ proptest! {
     #[test]
     fn the_order_of_presets_makes_no_difference(all in prop::collection::vec(any_settings(), 0..4), own in any_settings()) {
         let cluster = |order: &mut dyn Iterator<Item = (usize, &Value)>| {
-            order.fold(Cluster::new(), |cluster, (number, spec)| cluster.preset(&format!("p{number}"), spec.clone()))
+            order.fold(Cluster::new(), |cluster, (number, spec)| cluster.preset(&format!("p{number}"), spec))
         };
         let instance = changed(&labelled("small"), &domain(&own["domain"]));
         let forth = create(&cluster(&mut all.iter().enumerate()), &instance);

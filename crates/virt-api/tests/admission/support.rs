@@ -52,7 +52,7 @@ impl Cluster {
         self
     }
 
-    pub(crate) fn preset(mut self, name: &str, spec: Value) -> Self {
+    pub(crate) fn preset(mut self, name: &str, spec: &Value) -> Self {
         let preset = json!({ "metadata": { "name": name, "namespace": "default" }, "spec": spec });
         self.presets.push(serde_json::from_value(preset).unwrap());
         self
