@@ -151,7 +151,7 @@ pub fn selected<'a>(
 pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
     let counted = match count(seen) {
         Ok(counted) => counted,
-        Err(error) => return failed(seen.budget, error, now),
+        Err(error) => return failed(seen.budget, &error, now),
     };
     let Disrupted { pods: disrupted, not_deleted, recheck_after } = disrupted(seen, now);
     let is_healthy = |pod: &&&Pod| {
@@ -187,7 +187,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
 
 /// What to do about a budget that cannot be counted: it allows nothing, and says why. All else stays as it was last known.
 #[must_use]
-pub fn failed(budget: &PodDisruptionBudget, error: BudgetError, now: Timestamp) -> Plan {
+pub fn failed(budget: &PodDisruptionBudget, error: &BudgetError, now: Timestamp) -> Plan {
     let old = budget.status.clone().unwrap_or_default();
     let conditions = with_condition(&old, false, "SyncFailed", &error.to_string(), old.observed_generation, now);
     let new = PodDisruptionBudgetStatus { disruptions_allowed: Some(0), conditions, ..old.clone() };

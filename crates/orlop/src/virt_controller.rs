@@ -76,6 +76,9 @@ struct WorkerArguments {
     /// Number of nodes to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_NODE_CONTROLLER_THREADS")]
     node_controller_threads: usize,
+    /// Number of pools of VMs to process at the same time.
+    #[arg(long, default_value_t = 3, env = "ORLOP_POOL_CONTROLLER_THREADS")]
+    pool_controller_threads: usize,
     /// Number of replica sets of instances to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_REPLICASET_CONTROLLER_THREADS")]
     replicaset_controller_threads: usize,
@@ -110,6 +113,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let WorkerArguments {
         disruption_budget_controller_threads,
         node_controller_threads,
+        pool_controller_threads,
         replicaset_controller_threads,
         vm_controller_threads,
         vmi_controller_threads,
@@ -117,6 +121,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let mut settings = Settings::new(launcher);
     settings.disruption_budget_workers = disruption_budget_controller_threads;
     settings.node_workers = node_controller_threads;
+    settings.pool_workers = pool_controller_threads;
     settings.replica_set_workers = replicaset_controller_threads;
     settings.vm_workers = vm_controller_threads;
     settings.vmi_workers = vmi_controller_threads;

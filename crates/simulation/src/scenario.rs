@@ -46,7 +46,7 @@ pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Progre
     let client = wire::direct(&server);
     let witness = Witness::new(options.scene);
     let machines = machines::of(world);
-    let user = User::new(client.clone(), witness.clone(), machines.clone(), options);
+    let user = User::new(client.clone(), witness.clone(), machines.clone(), world, options);
     witness.start(&client, world);
     if matches!(options.scene, Scene::VirtualMachines(_)) {
         machines::start(&machines, &client);

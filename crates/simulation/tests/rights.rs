@@ -17,6 +17,15 @@ const SEEDS: u64 = 40;
 /// template of a data volume along while the kind is there.
 const RARE: [(&str, &str, &str); 2] = [("get", "", "pods"), ("create", "cdi.kubevirt.io", "datavolumes")];
 
+/// What only pools of VMs need, which are not in the scene.
+const OF_POOLS: [(&str, &str, &str); 5] = [
+    ("create", "kubevirt.io", "virtualmachines"),
+    ("delete", "kubevirt.io", "virtualmachines"),
+    ("watch", "pool.kubevirt.io", "virtualmachinepools"),
+    ("patch", "pool.kubevirt.io", "virtualmachinepools/status"),
+    ("patch", "cdi.kubevirt.io", "datavolumes"),
+];
+
 /// Verb, group and resource.
 type Use = (String, String, String);
 
@@ -45,7 +54,7 @@ fn virt_controller_uses_every_right_that_it_has() {
     let mut unused = granted("kubevirt-controller");
     // Caches begin with a watch that lists. Whoever may watch may as well list, and older servers ask for it.
     unused.retain(|(verb, ..)| verb != "list");
-    for (verb, group, resource) in RARE {
+    for (verb, group, resource) in RARE.into_iter().chain(OF_POOLS) {
         assert!(unused.remove(&(verb.to_owned(), group.to_owned(), resource.to_owned())), "{verb} {resource}");
     }
     let user = Component::VirtController.identity().user;

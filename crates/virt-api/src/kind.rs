@@ -11,6 +11,8 @@ pub(crate) enum Kind {
     ReplicaSet,
     Migration,
     MigrationPolicy,
+    Pool,
+    Preset,
     KubeVirt,
     Instancetype,
     Preference,
@@ -31,14 +33,7 @@ const SNAPSHOTS: &str = "snapshot the disks with your storage system while the V
 const BACKUPS: &str = "back up the disks with your storage system while the VM is stopped";
 
 /// Kinds without a controller: group, resource, kind, and what to do instead.
-const UNBUILT: [(&str, &str, &str, &str); 10] = [
-    (
-        "kubevirt.io",
-        "virtualmachineinstancepresets",
-        "VirtualMachineInstancePreset",
-        "presets are deprecated; use a VirtualMachinePreference",
-    ),
-    ("pool.kubevirt.io", "virtualmachinepools", "VirtualMachinePool", "create the VirtualMachines one by one"),
+const UNBUILT: [(&str, &str, &str, &str); 8] = [
     ("snapshot.kubevirt.io", "virtualmachinesnapshots", "VirtualMachineSnapshot", SNAPSHOTS),
     ("snapshot.kubevirt.io", "virtualmachinesnapshotcontents", "VirtualMachineSnapshotContent", SNAPSHOTS),
     ("snapshot.kubevirt.io", "virtualmachinerestores", "VirtualMachineRestore", SNAPSHOTS),
@@ -67,6 +62,8 @@ impl Kind {
             ("kubevirt.io", "virtualmachineinstancereplicasets") => Self::ReplicaSet,
             ("kubevirt.io", "virtualmachineinstancemigrations") => Self::Migration,
             ("migrations.kubevirt.io", "migrationpolicies") => Self::MigrationPolicy,
+            ("kubevirt.io", "virtualmachineinstancepresets") => Self::Preset,
+            ("pool.kubevirt.io", "virtualmachinepools") => Self::Pool,
             ("kubevirt.io", "kubevirts") => Self::KubeVirt,
             ("instancetype.kubevirt.io", "virtualmachineinstancetypes" | "virtualmachineclusterinstancetypes") => {
                 Self::Instancetype

@@ -5,7 +5,7 @@
 //! ```text
 //! Request ──> admit ──> the kind's module ──> decode ──> defaults ──> validate ──> Response
 //!               ^                                  ^
-//!      review (a webhook's JSON)              Known: the KubeVirt object, instancetypes, a bit of chance
+//!      review (a webhook's JSON)              Known: the KubeVirt object, instancetypes, presets, chance
 //! ```
 //! Watches nothing, owns nothing, emits answers: pure functions. Every problem of an object is told at once, each by its
 //! field and with what to do. Absent on purpose: a client, a clock, and how it is mounted.
@@ -20,6 +20,8 @@ mod kubevirt;
 pub mod lifecycle;
 mod migration;
 mod object;
+mod pool;
+mod preset;
 mod replicaset;
 mod request;
 pub mod review;
@@ -47,6 +49,8 @@ pub fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
         Kind::ReplicaSet => replicaset::admit(request, known),
         Kind::Migration => migration::admit(request, known),
         Kind::MigrationPolicy => migration::admit_policy(request),
+        Kind::Pool => pool::admit(request, known),
+        Kind::Preset => preset::admit(request),
         Kind::KubeVirt => kubevirt::admit(request, known),
         Kind::Instancetype => instancetype::admit(request),
         Kind::Preference => instancetype::admit_preference(request),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
 use api::vmi::VirtualMachineInstance;
+use api::preset::VirtualMachineInstancePreset;
 use serde_json::Value;
 use virt_rules::config::ClusterConfig;
 use virt_rules::instancetype::matcher::Reference;
@@ -77,6 +78,8 @@ pub trait Known {
     fn instance(&self, namespace: &str, name: &str) -> Option<Arc<VirtualMachineInstance>>;
     /// The name of a migration of an instance that has not ended; none if there is none.
     fn migration_of(&self, namespace: &str, instance: &str) -> Option<String>;
+    /// The presets of a namespace, in any order.
+    fn presets(&self, namespace: &str) -> Vec<VirtualMachineInstancePreset>;
     /// How many KubeVirt objects there are.
     fn kubevirts(&self) -> usize;
     /// Whether there are VMs or instances.

@@ -59,6 +59,23 @@ fn write(request: &Request<'_>, known: &dyn Known) -> Response {
     object::decided(request.object, &sent, &vm, problems).with_warnings(warnings)
 }
 
+/// Checks a VM that somebody else will make, and says what to warn about.
+pub(crate) fn check_as_template(
+    sent: &VirtualMachine,
+    request: &Request<'_>,
+    known: &dyn Known,
+) -> (Problems, Vec<String>) {
+    let mut problems = Problems::default();
+    let found = template::find(sent, None, request.namespace, known, &mut problems);
+    let mut vm = sent.clone();
+    template::fill_in(&mut vm, &found, known);
+    check_run_strategy(&vm, &mut problems);
+    check_update_strategy(&vm, &mut problems);
+    data_volumes::check(&vm, known, &mut problems);
+    template::check(&vm, &found, known, request.requester, &mut problems);
+    (problems, warnings::machine(sent, &template::instance(sent)))
+}
+
 fn check_run_strategy(vm: &VirtualMachine, problems: &mut Problems) {
     use VirtualMachineRunStrategy as Strategy;
     let field = "spec.runStrategy";

@@ -9,7 +9,7 @@ use api::vmi::VirtualMachineInstance;
 use crate::denial::Problems;
 use crate::object::{self, add_annotation, add_finalizer};
 use crate::request::{Known, Operation, Request, Response};
-use crate::{validate, warnings};
+use crate::{preset, validate, warnings};
 
 /// The API version that objects are stored in and that controllers speak.
 pub(crate) const VERSION: &str = "v1";
@@ -29,11 +29,12 @@ fn create(request: &Request<'_>, known: &dyn Known) -> Response {
     };
     let config = known.config();
     let mut vmi = sent.clone();
+    let mut problems = Problems::default();
+    preset::apply(&mut vmi, &known.presets(request.namespace), &mut problems);
     defaults::fill_in_spec(&mut vmi.spec, &config, known.architecture());
     defaults::fill_in_status(&mut vmi, &config, request.requester);
     add_finalizer(&mut vmi.metadata, finalizer::VMI);
     stamp(&mut vmi.metadata);
-    let mut problems = Problems::default();
     problems.append("", validate::instance(&vmi, &config, request.requester));
     let warnings = warnings::instance(&sent, "");
     object::decided(request.object, &sent, &vmi, problems).with_warnings(warnings)

@@ -15,6 +15,10 @@ mod migrations;
 mod others;
 #[path = "admission/placement.rs"]
 mod placement;
+#[path = "admission/pools.rs"]
+mod pools;
+#[path = "admission/presets.rs"]
+mod presets;
 #[path = "admission/properties.rs"]
 mod properties;
 #[path = "admission/replica_sets.rs"]

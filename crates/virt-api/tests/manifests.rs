@@ -23,10 +23,8 @@ const REFUSED: &[(&str, &str)] = &[
     ("migration-job.yaml", "the VMI \"default/vmi-migratable\" does not exist"),
     ("vm-alpine-datavolume.yaml", "spec.dataVolumeTemplates: data volumes are not supported here"),
     ("vm-cirros-csmall.yaml", "spec.template.spec.domain.memory.guest: the instancetype already sets this field"),
-    ("vm-pool-cirros.yaml", "kind: VirtualMachinePool is not supported yet"),
     ("vmi-host-disk.yaml", "spec.volumes[0].hostDisk: needs the feature gate HostDisk"),
     ("vmi-multus-ptp.yaml", "spec.networks[0].multus: is not supported yet"),
-    ("vmi-preset-small.yaml", "kind: VirtualMachineInstancePreset is not supported yet"),
     ("vmi-windows.yaml", "spec.domain.devices.tpm: is not supported yet"),
 ];
 

@@ -1,4 +1,4 @@
-//! virt-controller: the controllers of virtual machines, their instances, sets of instances, and their nodes.
+//! virt-controller: the controllers of virtual machines, their instances, sets of instances, pools of VMs, and their nodes.
 //!
 //! ```text
 //! VM ──> vm ──> VMI ──> vmi ──> launcher pod ──> (a node) ──> vmi: hand-over ──> (virt-handler) ──> vm: status
@@ -6,9 +6,10 @@
 //!                        └─ render: the pod as a pure function of the VMI and the KubeVirt object
 //! VMI replica set ──> replicaset ──> VMIs
 //! VMI migration ──> migration ──> target pod ──> (virt-handler) ──> migration: status
+//! VM pool ──> pool ──> VMs
 //! Node ──> node ──> instances that are lost
 //! ```
-//! Watches: VMs, VMIs, sets of VMIs, their pods, volumes and nodes, and the KubeVirt object. Owns and emits: see each controller.
+//! Watches: VMs, VMIs, sets and pools of them, their pods, volumes and nodes, and the KubeVirt object. Owns and emits: see each controller.
 //! Absent on purpose: nodes' disks and sockets; what a pod becomes on its node is virt-handler's.
 
 mod configuration;
@@ -18,6 +19,7 @@ mod indexes;
 mod launcher;
 pub mod migration;
 pub mod node;
+pub mod pool;
 pub mod render;
 pub mod replicaset;
 mod surroundings;

@@ -10,6 +10,7 @@ use crate::data_volumes::Shared;
 use crate::disruption_budget;
 use crate::migration::controller as migration;
 use crate::node::controller as node;
+use crate::pool::controller as pool;
 use crate::render::Launcher;
 use crate::replicaset::controller as replicaset;
 use crate::surroundings::Surroundings;
@@ -28,6 +29,8 @@ pub struct Settings {
     pub migration_workers: usize,
     /// Nodes that are worked on at the same time.
     pub node_workers: usize,
+    /// Pools of VMs that are worked on at the same time.
+    pub pool_workers: usize,
     /// Replica sets of instances that are worked on at the same time.
     pub replica_set_workers: usize,
     /// VMs that are worked on at the same time.
@@ -57,6 +60,7 @@ impl Settings {
             disruption_budget_workers: 3,
             migration_workers: 3,
             node_workers: 3,
+            pool_workers: 3,
             replica_set_workers: 3,
             vm_workers: 3,
             vmi_workers: 10,
@@ -97,6 +101,12 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
     },
     Descriptor {
         account: ACCOUNT,
+        ..Descriptor::new(pool::NAME, &["pool"], |context, settings| {
+            Ok(pool::start(context, settings.shared.data_volumes(context), settings.pool_workers))
+        })
+    },
+    Descriptor {
+        account: ACCOUNT,
         ..Descriptor::new(vm::NAME, &["vm"], |context, settings| {
             Ok(vm::start(context, settings.shared.data_volumes(context), settings.vm_workers))
         })
@@ -125,7 +135,6 @@ pub const UNWRITTEN: &[Unwritten] = &[
     Unwritten { name: "evacuation-controller", aliases: &["evacuation"] },
     Unwritten { name: "export-controller", aliases: &["export"] },
     Unwritten { name: "node-topology-updater", aliases: &[] },
-    Unwritten { name: "pool-controller", aliases: &["pool"] },
     Unwritten { name: "restore-controller", aliases: &["restore"] },
     Unwritten { name: "snapshot-controller", aliases: &["snapshot"] },
     Unwritten { name: "workload-updater", aliases: &[] },

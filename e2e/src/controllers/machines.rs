@@ -263,7 +263,7 @@ fn refusals(cluster: &mut Cluster) -> Result<()> {
         (both, "spec.running"),
         (machine("wrong", "WaitAsReceiver"), "WaitAsReceiver"),
         (stranger, "spec.template.spec.domain.devices.disks[0].name"),
-        (pool, "VirtualMachinePool is not supported yet"),
+        (pool, "spec.selector"),
     ] {
         has(&kubectl.refused(&["create", "-f", "-"], &object.to_string())?, words)?;
     }

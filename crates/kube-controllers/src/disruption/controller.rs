@@ -131,7 +131,7 @@ impl Reconciler for Budgets {
                 };
                 decide(&Observed { budget: &budget, pods, scales }, (self.now)())
             }
-            Err(error) => failed(&budget, error, (self.now)()),
+            Err(error) => failed(&budget, &error, (self.now)()),
         };
         self.act(key, &budget, &plan).await?;
         Ok(plan.recheck_after.map_or(Next::Wait, Next::After))

@@ -34,6 +34,9 @@ const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], 
 const OF_SERVICES: [&str; 4] =
     ["disruption-controller", "endpoints-controller", "endpointslice-controller", "replicationcontroller-controller"];
 
+/// Pools have no scene yet.
+const OF_POOLS: &str = "pool-controller";
+
 pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {
     let (controllers, settings) = (start.options.controllers, start.options.settings.clone());
     let off: &[&str] = match start.options.scene {
@@ -64,7 +67,8 @@ pub(super) fn virt_controller(start: Start<'_>) -> JoinHandle<()> {
         Scene::Deployments | Scene::Services => &[],
         Scene::VirtualMachines(scene) => scene.controllers,
     };
-    elected(start, Component::VirtController, "virt-controller", controllers, settings, Selection::all())
+    let selection = all_but(&[OF_POOLS], controllers);
+    elected(start, Component::VirtController, "virt-controller", controllers, settings, selection)
 }
 
 fn elected<S: Send + Sync + 'static>(

@@ -1,5 +1,7 @@
 //! A user who never stops, and meets no faults.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
@@ -10,6 +12,7 @@ use virt_handler::hollow::Machines;
 use crate::chance::Chance;
 use crate::process::NODES;
 use crate::witness::Witness;
+use crate::world::World;
 use crate::{Options, Scene};
 
 mod deployments;
@@ -26,10 +29,16 @@ pub(super) enum User {
 }
 
 impl User {
-    pub(super) fn new(client: Client, witness: Witness, machines: Machines, options: &Options) -> Self {
+    pub(super) fn new(
+        client: Client,
+        witness: Witness,
+        machines: Machines,
+        world: &Arc<World>,
+        options: &Options,
+    ) -> Self {
         match options.scene {
             Scene::Deployments => Self::Deployments(deployments::User::new(client, witness, options.seed)),
-            Scene::Services => Self::Services(services::User::new(client, witness, options.seed)),
+            Scene::Services => Self::Services(services::User::new(client, witness, world.clone(), options.seed)),
             Scene::VirtualMachines(scene) => Self::VirtualMachines(virtual_machines::User::new(
                 client,
                 witness,
@@ -78,7 +87,8 @@ impl User {
     /// Whether somebody waits for a time that is still to come.
     pub(super) async fn sees_patience(&self, now: Timestamp) -> Result<bool, kube::Error> {
         match self {
-            Self::Deployments(_) | Self::Services(_) => Ok(false),
+            Self::Deployments(_) => Ok(false),
+            Self::Services(user) => user.sees_patience(now).await,
             Self::VirtualMachines(user) => user.sees_patience(now).await,
         }
     }

@@ -152,6 +152,8 @@ fn kinds_without_a_controller_are_refused_with_what_to_do() {
                 | "VirtualMachineInstanceReplicaSet"
                 | "VirtualMachineInstanceMigration"
                 | "MigrationPolicy"
+                | "VirtualMachineInstancePreset"
+                | "VirtualMachinePool"
                 | "KubeVirt"
         ) || crd.spec.group == "instancetype.kubevirt.io";
         if built {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
 use api::vmi::VirtualMachineInstance;
+use api::preset::VirtualMachineInstancePreset;
 pub(crate) use json_patch::merge;
 use serde_json::{Value, json};
 use virt_api::{Denial, Known, Operation, Request, Requester, Response, admit};
@@ -16,6 +17,7 @@ use virt_rules::instancetype::matcher::Reference;
 /// A cluster that knows what it is told.
 #[derive(Default)]
 pub(crate) struct Cluster {
+    presets: Vec<VirtualMachineInstancePreset>,
     config: Arc<ClusterConfig>,
     instancetypes: BTreeMap<String, Arc<VirtualMachineInstancetypeSpec>>,
     preferences: BTreeMap<String, Arc<VirtualMachinePreferenceSpec>>,
@@ -54,6 +56,12 @@ impl Cluster {
         self
     }
 
+    pub(crate) fn preset(mut self, name: &str, spec: &Value) -> Self {
+        let preset = json!({ "metadata": { "name": name, "namespace": "default" }, "spec": spec });
+        self.presets.push(serde_json::from_value(preset).unwrap());
+        self
+    }
+
     pub(crate) fn preference(mut self, name: &str, spec: Value) -> Self {
         self.preferences.insert(name.to_owned(), Arc::new(serde_json::from_value(spec).unwrap()));
         self
@@ -83,6 +91,8 @@ impl Known for Cluster {
 
     fn migration_of(&self, _namespace: &str, instance: &str) -> Option<String> {
         self.migrations.get(instance).cloned()
+    fn presets(&self, _namespace: &str) -> Vec<VirtualMachineInstancePreset> {
+        self.presets.clone()
     }
 
     fn kubevirts(&self) -> usize {

@@ -86,9 +86,11 @@ fn controller() -> Vec<PolicyRule> {
     ];
     vec![
         rule(&FOLLOW, VIRT, &["kubevirts"]),
-        rule(&["get", "list", "watch", "patch"], VIRT, &["virtualmachines"]),
+        rule(&["get", "list", "watch", "create", "delete", "patch"], VIRT, &["virtualmachines"]),
         rule(&["patch"], VIRT, &["virtualmachines/status"]),
         rule(&["get", "list", "watch", "create", "delete", "patch"], VIRT, &["virtualmachineinstances"]),
+        rule(&FOLLOW, "pool.kubevirt.io", &["virtualmachinepools"]),
+        rule(&["patch"], "pool.kubevirt.io", &["virtualmachinepools/status"]),
         rule(&["get", "list", "watch"], VIRT, &["virtualmachineinstancereplicasets"]),
         rule(&["patch"], VIRT, &["virtualmachineinstancereplicasets/status"]),
         rule(&["list", "watch", "patch", "delete"], VIRT, &["virtualmachineinstancemigrations"]),
@@ -103,7 +105,7 @@ fn controller() -> Vec<PolicyRule> {
         rule(&FOLLOW, "storage.k8s.io", &["storageclasses"]),
         rule(&["list", "watch", "create", "delete"], "apps", &["controllerrevisions"]),
         rule(&FOLLOW, "apiextensions.k8s.io", &["customresourcedefinitions"]),
-        rule(&["list", "watch", "create"], "cdi.kubevirt.io", &["datavolumes"]),
+        rule(&["list", "watch", "create", "patch"], "cdi.kubevirt.io", &["datavolumes"]),
         events(),
     ]
 }
@@ -202,6 +204,7 @@ fn caches() -> Vec<PolicyRule> {
             &["kubevirts", "virtualmachineinstancereplicasets", "virtualmachineinstances", "virtualmachines"],
         ),
         rule(&FOLLOW, "instancetype.kubevirt.io", &instancetypes),
+        rule(&FOLLOW, "pool.kubevirt.io", &["virtualmachinepools"]),
         rule(&FOLLOW, "cdi.kubevirt.io", &["datavolumes"]),
     ]
 }

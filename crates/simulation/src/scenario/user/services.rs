@@ -1,28 +1,36 @@
 //! A user of services, replication controllers and disruption budgets, who evicts pods.
 
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, ReplicationController, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::{NAMESPACES, policy, read, told, tolerate};
 use crate::chance::Chance;
 use crate::witness::Witness;
+use crate::world::World;
 
 const NAMES: [&str; 2] = ["web", "db"];
+/// So long a budget waits for a pod that it let go. Times are whole seconds.
+const WAITS: SignedDuration = SignedDuration::from_secs(121);
 
 pub(in crate::scenario) struct User {
     client: Client,
     witness: Witness,
+    world: Arc<World>,
     chance: Chance,
 }
 
 impl User {
-    pub(super) fn new(client: Client, witness: Witness, seed: u64) -> Self {
-        Self { client, witness, chance: Chance::new(seed, 3) }
+    pub(super) fn new(client: Client, witness: Witness, world: Arc<World>, seed: u64) -> Self {
+        Self { client, witness, world, chance: Chance::new(seed, 3) }
     }
 
     pub(super) async fn begin(&mut self) -> Result<(), kube::Error> {
@@ -61,7 +69,8 @@ impl User {
                 self.change::<PodDisruptionBudget>(namespace, name, json!({ "spec": limit })).await
             }
             17 => self.delete::<PodDisruptionBudget>(namespace, name).await,
-            18..=21 => self.evict(namespace).await,
+            18..=20 => self.evict(namespace).await,
+            21 => self.evict_half(namespace).await,
             22 => super::cordon(&self.client, &mut self.chance).await,
             _ => super::renew_namespace(&self.client, namespace).await,
         }
@@ -135,6 +144,43 @@ impl User {
         let Some(name) = self.chance.one_of(&pods) else { return Ok("evict no pod".to_owned()) };
         let evicted = tolerate(api.evict(name, &EvictParams::default()).await)?;
         Ok(format!("evict pod {namespace}/{name}: {}", told(&evicted)))
+    }
+
+    /// What an API server leaves behind that is killed in the middle of an eviction: the budget has let the pod go, and it stays.
+    async fn evict_half(&mut self, namespace: &str) -> Result<String, kube::Error> {
+        let api: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), namespace);
+        let budgets = api.list(&ListParams::default()).await?.items;
+        let allows = |budget: &&PodDisruptionBudget| {
+            let status = budget.status.clone().unwrap_or_default();
+            status.observed_generation == budget.metadata.generation && status.disruptions_allowed > Some(0)
+        };
+        let budgets: Vec<PodDisruptionBudget> = budgets.iter().filter(allows).cloned().collect();
+        let Some(mut budget) = self.chance.one_of(&budgets).cloned() else { return Ok("evict no pod half".to_owned()) };
+        let labels = budget.spec.clone().and_then(|spec| spec.selector?.match_labels).unwrap_or_default();
+        let pods = Api::<Pod>::namespaced(self.client.clone(), namespace).list(&ListParams::default()).await?.items;
+        let stays = |pod: &&Pod| {
+            let has = |(key, value): (&String, &String)| pod.labels().get(key) == Some(value);
+            pod.metadata.deletion_timestamp.is_none() && labels.iter().all(has)
+        };
+        let pods: Vec<String> = pods.iter().filter(stays).map(kube::ResourceExt::name_any).collect();
+        let Some(pod) = self.chance.one_of(&pods).cloned() else { return Ok("evict no pod half".to_owned()) };
+        let status = budget.status.get_or_insert_default();
+        status.disruptions_allowed = status.disruptions_allowed.map(|allowed| allowed - 1);
+        let now = Timestamp::from_second(self.world.time().as_second()).unwrap_or_default();
+        status.disrupted_pods.get_or_insert_default().insert(pod.clone(), Time(now));
+        // Only over what was seen, as the server does.
+        let noted = tolerate(api.replace_status(&budget.name_any(), &PostParams::default(), &budget).await)?;
+        Ok(format!("evict pod {namespace}/{pod} half: {}", told(&noted)))
+    }
+
+    /// A budget that has let a pod go waits for it.
+    pub(super) async fn sees_patience(&self, now: Timestamp) -> Result<bool, kube::Error> {
+        let budgets = Api::<PodDisruptionBudget>::all(self.client.clone()).list(&ListParams::default()).await?;
+        let waits = |budget: &PodDisruptionBudget| {
+            let noted = budget.status.iter().flat_map(|status| status.disrupted_pods.iter().flatten());
+            noted.into_iter().any(|(_, since)| now.duration_since(since.0) < WAITS)
+        };
+        Ok(budgets.iter().any(waits))
     }
 
     async fn make<T>(&self, namespace: &str, name: &str, spec: Value) -> Result<Option<T>, kube::Error>

@@ -1,5 +1,11 @@
 //! Presets: settings that new instances take over if their labels match. Deprecated, and applied as KubeVirt applies them: when an
 //! instance is created, in the order of their names, and never against what the instance says itself.
+//!
+//! | the instance | two presets that match contradict each other | what happens |
+//! |---|---|---|
+//! | has the annotation `virtualmachineinstancepresets.admission.kubevirt.io/exclude: "true"` | any | it stays as it is |
+//! | any other | yes | it is refused |
+//! | any other | no | it takes over what it does not say itself, and names each preset of which it has a setting now |
 
 use std::collections::BTreeMap;
 
@@ -40,7 +46,7 @@ pub(crate) fn admit(request: &Request<'_>) -> Response {
             }
         }
     }
-    let warning = "presets are deprecated; use a VirtualMachinePreference".to_owned();
+    let warning = "VirtualMachineInstancePreset is deprecated; use a VirtualMachinePreference".to_owned();
     object::decided(request.object, &preset, &preset, problems).with_warnings(vec![warning])
 }
 
@@ -50,7 +56,11 @@ pub(crate) fn admit(request: &Request<'_>) -> Response {
 /// - What the instance says is never changed: a setting that it has itself stays.
 /// - If two that match contradict each other, none is applied, and the instance is refused.
 /// - The outcome does not depend on the order of `presets`.
-pub(crate) fn apply(vmi: &mut VirtualMachineInstance, presets: &[VirtualMachineInstancePreset], problems: &mut Problems) {
+pub(crate) fn apply(
+    vmi: &mut VirtualMachineInstance,
+    presets: &[VirtualMachineInstancePreset],
+    problems: &mut Problems,
+) {
     let nothing = BTreeMap::new();
     if vmi.metadata.annotations.as_ref().and_then(|all| all.get(EXCLUDE)).is_some_and(|value| value == "true") {
         return;
@@ -66,7 +76,7 @@ pub(crate) fn apply(vmi: &mut VirtualMachineInstance, presets: &[VirtualMachineI
     chosen.sort_by_key(|(name, _)| *name);
     let mut contradicted = false;
     for (index, (name, domain)) in chosen.iter().enumerate() {
-        for (other, before) in &chosen[..index] {
+        for (other, before) in chosen.iter().take(index) {
             for field in conflicts(domain, before) {
                 contradicted = true;
                 let message = format!(

@@ -1,0 +1,254 @@
+//! Pools of VMs on the embedded server: the controllers are real, and the test plays scheduler, nodes and handlers.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use api::pool::{VirtualMachinePool, VirtualMachinePoolStatus};
+use api::vm::VirtualMachine;
+use api::vmi::VirtualMachineInstance;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use testkit::world::until;
+use tokio::time::sleep;
+
+#[expect(dead_code, reason = "each test uses a part of it")]
+mod support;
+
+use support::{World, spec};
+
+fn pools(world: &World) -> Api<VirtualMachinePool> {
+    Api::default_namespaced(world.client.clone())
+}
+
+async fn create(world: &World, replicas: usize, settings: &Value) {
+    let template = json!({
+        "metadata": { "labels": { "app": "farm" } },
+        "spec": {
+            "runStrategy": "Always",
+            "template": { "metadata": { "labels": { "app": "farm" } }, "spec": spec() },
+        },
+    });
+    let mut spec = json!({ "replicas": replicas, "selector": { "matchLabels": { "app": "farm" } }, "virtualMachineTemplate": template });
+    for (field, value) in settings.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    let pool = json!({
+        "apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "metadata": { "name": "farm" }, "spec": spec,
+    });
+    pools(world).create(&PostParams::default(), &serde_json::from_value(pool).unwrap()).await.unwrap();
+}
+
+/// As `kubectl scale` does.
+async fn scale(world: &World, replicas: usize) {
+    let patch = json!({ "spec": { "replicas": replicas } });
+    pools(world).patch_scale("farm", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+async fn change(world: &World, patch: &Value) {
+    pools(world).patch("farm", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+fn another_template(hostname: &str) -> Value {
+    json!({ "spec": { "virtualMachineTemplate": { "spec": { "template": { "spec": { "hostname": hostname } } } } } })
+}
+
+/// Waits until there are so many VMs that stay, and returns their names.
+async fn names(world: &World, count: usize) -> BTreeSet<String> {
+    until(&format!("{count} VMs"), async || {
+        let all = world.vms().list(&ListParams::default()).await.unwrap().items;
+        let stay: BTreeSet<String> =
+            all.iter().filter(|vm| vm.metadata.deletion_timestamp.is_none()).map(ResourceExt::name_any).collect();
+        (stay.len() == count).then_some(stay)
+    })
+    .await
+}
+
+async fn status(world: &World, wanted: impl Fn(&VirtualMachinePoolStatus) -> bool) -> VirtualMachinePoolStatus {
+    until("the wanted status", async || pools(world).get("farm").await.unwrap().status.filter(|status| wanted(status)))
+        .await
+}
+
+async fn instances(world: &World) -> Vec<VirtualMachineInstance> {
+    world.vmis().list(&ListParams::default()).await.unwrap().items
+}
+
+fn is_ready(instance: &VirtualMachineInstance) -> bool {
+    let all = instance.status.as_ref().and_then(|status| status.conditions.as_deref());
+    !instance.is_marked_for_deletion() && api::conditions::has(all, "Ready", &api::conditions::ConditionStatus::True)
+}
+
+/// Plays all nodes for a moment: pods that wait run, instances that were handed over boot, and pods that were deleted end.
+async fn play(world: &World) {
+    for pod in world.pods().list(&ListParams::default()).await.unwrap() {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+        if pod.metadata.deletion_timestamp.is_some() {
+            let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+            world.pods().delete(&pod.name_any(), &now).await.unwrap();
+        } else if phase == "Pending" {
+            world.run_pod(&pod).await;
+        }
+    }
+    for instance in instances(world).await {
+        let phase = instance.phase().to_string();
+        if instance.is_marked_for_deletion() && !instance.is_final() {
+            world.phase(&instance.name_any(), "Succeeded").await;
+        } else if phase == "Scheduled" {
+            world.phase(&instance.name_any(), "Running").await;
+        }
+    }
+    sleep(Duration::from_secs(1)).await;
+}
+
+/// Plays until all VMs are ready, and says how many were unavailable at a time at most, from when all were there.
+async fn play_until_ready(world: &World, count: usize, done: impl AsyncFn(&World) -> bool) -> usize {
+    let mut most = 0;
+    for _ in 0..600 {
+        let ready = instances(world).await.iter().filter(|one| is_ready(one)).count();
+        if ready == count && done(world).await {
+            return most;
+        }
+        most = most.max(count.saturating_sub(ready));
+        play(world).await;
+    }
+    let pool = pools(world).get("farm").await.unwrap();
+    assert_eq!(json!(pool.status), json!(null), "never ready");
+    most
+}
+
+async fn all_have(world: &World, hostname: &str) -> bool {
+    instances(world).await.iter().all(|one| one.spec.hostname.as_deref() == Some(hostname))
+}
+
+#[tokio::test(start_paused = true)]
+async fn fifty_vms_are_scaled_and_updated_while_nodes_die() {
+    const COUNT: usize = 50;
+    let world = World::start().await;
+    create(&world, COUNT, &json!({ "maxUnavailable": "20%", "autohealing": { "startUpFailureThreshold": 1 } })).await;
+    let all: BTreeSet<String> = (0..COUNT).map(|number| format!("farm-{number}")).collect();
+    assert_eq!(names(&world, COUNT).await, all);
+    play_until_ready(&world, COUNT, async |_| true).await;
+    let shown = status(&world, |status| status.ready_replicas == Some(50)).await;
+    assert_eq!((shown.replicas, shown.label_selector.as_deref()), (Some(50), Some("app=farm")));
+    let seen = pools(&world).get_scale("farm").await.unwrap();
+    assert_eq!(seen.status.as_ref().map(|status| status.replicas), Some(50));
+
+    // A new template reaches all of them, and no more than a fifth are down at a time.
+    change(&world, &another_template("second")).await;
+    let most = play_until_ready(&world, COUNT, async |world| all_have(world, "second").await).await;
+    assert!((1..=10).contains(&most), "{most} were unavailable at a time");
+
+    // A node dies with a third of them: they come back by themselves, and the pool stays what it is.
+    let before: BTreeSet<Option<String>> =
+        world.vms().list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::uid).collect();
+    for instance in instances(&world).await.iter().step_by(3) {
+        world.phase(&instance.name_any(), "Failed").await;
+    }
+    play_until_ready(&world, COUNT, async |_| true).await;
+    let after: BTreeSet<Option<String>> =
+        world.vms().list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::uid).collect();
+    assert_eq!(before, after);
+
+    // Smaller and larger again: the lowest numbers are used again.
+    scale(&world, 20).await;
+    let left = names(&world, 20).await;
+    // Until they are gone, their numbers are taken.
+    until("the end of the others", async || {
+        play(&world).await;
+        (world.vms().list(&ListParams::default()).await.unwrap().items.len() == 20).then_some(())
+    })
+    .await;
+    scale(&world, COUNT).await;
+    play_until_ready(&world, COUNT, async |_| true).await;
+    assert_eq!(names(&world, COUNT).await, all);
+    assert!(left.is_subset(&all));
+    status(&world, |status| status.ready_replicas == Some(50)).await;
+    world.writes();
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(world.writes(), Vec::<String>::new(), "at rest nobody writes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_strategy_says_whom_a_new_template_reaches() {
+    let world = World::start().await;
+    create(&world, 2, &json!({ "updateStrategy": { "opportunistic": {} } })).await;
+    play_until_ready(&world, 2, async |_| true).await;
+    change(&world, &another_template("later")).await;
+    world.vm("farm-1", |vm| hostname(vm) == Some("later")).await;
+    let uids = instances(&world).await.iter().map(ResourceExt::uid).collect::<Vec<_>>();
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(instances(&world).await.iter().map(ResourceExt::uid).collect::<Vec<_>>(), uids, "nobody is restarted");
+    // Whoever restarts has it.
+    world.vmis().delete("farm-0", &DeleteParams::default()).await.unwrap();
+    until("a restart", async || {
+        play(&world).await;
+        let found = world.vmis().get_opt("farm-0").await.unwrap();
+        found.filter(|one| one.spec.hostname.as_deref() == Some("later") && is_ready(one))
+    })
+    .await;
+    // Unmanaged VMs are left alone, and new ones have the new template.
+    change(&world, &json!({ "spec": { "updateStrategy": { "opportunistic": null, "unmanaged": {} } } })).await;
+    change(&world, &another_template("latest")).await;
+    scale(&world, 3).await;
+    world.vm("farm-2", |vm| hostname(vm) == Some("latest")).await;
+    assert_eq!(hostname(&world.vms().get("farm-1").await.unwrap()), Some("later"));
+    // The revisions that are in use are kept, and no other.
+    let all = Api::<ControllerRevision>::default_namespaced(world.client.clone());
+    let of_pool = all.list(&ListParams::default()).await.unwrap();
+    let of_pool = of_pool.iter().filter(|one| one.owner_references().iter().any(|owner| owner.name == "farm"));
+    assert_eq!(of_pool.map(ResourceExt::name_any).collect::<Vec<_>>(), ["farm-1", "farm-2", "farm-4"]);
+}
+
+fn hostname(vm: &VirtualMachine) -> Option<&str> {
+    vm.spec.template.spec.as_ref()?.hostname.as_deref()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_paused_waits_and_one_that_is_detached_from_stays() {
+    let world = World::start().await;
+    create(&world, 2, &json!({})).await;
+    play_until_ready(&world, 2, async |_| true).await;
+    change(&world, &json!({ "spec": { "paused": true } })).await;
+    let shown = status(&world, |status| status.conditions.is_some()).await;
+    assert_eq!(shown.conditions.unwrap()[0].type_, "ReplicaPaused");
+    scale(&world, 4).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(names(&world, 2).await.len(), 2);
+    change(&world, &json!({ "spec": { "paused": false } })).await;
+    names(&world, 4).await;
+    status(&world, |status| status.conditions.is_none() && status.replicas == Some(4)).await;
+    // One whose labels are others is its user's from now on, and another is made.
+    world.patch_vm("farm-1", &json!({ "metadata": { "labels": { "app": "own" } } })).await;
+    world.vm("farm-1", |vm| vm.owner_references().is_empty()).await;
+    assert!(names(&world, 5).await.contains("farm-4"));
+}
+
+/// The answer to a creation is lost: the VM is there, and no second one is made for it.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_makes_no_second_vm() {
+    let lost = std::sync::atomic::AtomicUsize::new(0);
+    let world = World::start_with(|client| {
+        let lost = std::sync::Arc::new(lost);
+        let lossy = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_creation =
+                request.method() == http::Method::POST && request.uri().path().ends_with("/virtualmachines");
+            let loses = is_creation && lost.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2;
+            let client = client.clone();
+            async move {
+                let answer = client.send(request).await.map_err(std::io::Error::other);
+                if loses { Err(std::io::Error::other("lost")) } else { answer }
+            }
+        });
+        kube::Client::new(lossy, "default")
+    })
+    .await;
+    create(&world, 3, &json!({})).await;
+    let mut most = 0;
+    for _ in 0..600 {
+        sleep(Duration::from_secs(1)).await;
+        most = most.max(world.vms().list(&ListParams::default()).await.unwrap().items.len());
+    }
+    assert_eq!((names(&world, 3).await.len(), most), (3, 3));
+}
