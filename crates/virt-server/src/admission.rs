@@ -158,6 +158,8 @@ impl Known for Looking<'_> {
             one["metadata"]["namespace"] == namespace && one["spec"]["vmiName"] == instance && !has_ended
         };
         all.iter().find(moves)?["metadata"]["name"].as_str().map(str::to_owned)
+    }
+
     fn presets(&self, namespace: &str) -> Vec<VirtualMachineInstancePreset> {
         let plural = "virtualmachineinstancepresets";
         // Hardly anybody has any, and every instance asks.

@@ -91,6 +91,8 @@ impl Known for Cluster {
 
     fn migration_of(&self, _namespace: &str, instance: &str) -> Option<String> {
         self.migrations.get(instance).cloned()
+    }
+
     fn presets(&self, _namespace: &str) -> Vec<VirtualMachineInstancePreset> {
         self.presets.clone()
     }
