@@ -1,5 +1,5 @@
 //! The disruption controller on the embedded API server, with replica sets and hollow nodes.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 

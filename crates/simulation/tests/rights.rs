@@ -17,8 +17,13 @@ const SEEDS: u64 = 40;
 /// template of a data volume along while the kind is there.
 const RARE: [(&str, &str, &str); 2] = [("get", "", "pods"), ("create", "cdi.kubevirt.io", "datavolumes")];
 
-/// What only pools of VMs need, which are not in the scene.
-const OF_POOLS: [(&str, &str, &str); 5] = [
+/// What only pools of VMs and migrations need, which are not in the scene.
+const WITHOUT_SCENE: [(&str, &str, &str); 10] = [
+    ("watch", "kubevirt.io", "virtualmachineinstancemigrations"),
+    ("patch", "kubevirt.io", "virtualmachineinstancemigrations"),
+    ("delete", "kubevirt.io", "virtualmachineinstancemigrations"),
+    ("patch", "kubevirt.io", "virtualmachineinstancemigrations/status"),
+    ("watch", "migrations.kubevirt.io", "migrationpolicies"),
     ("create", "kubevirt.io", "virtualmachines"),
     ("delete", "kubevirt.io", "virtualmachines"),
     ("watch", "pool.kubevirt.io", "virtualmachinepools"),
@@ -54,7 +59,7 @@ fn virt_controller_uses_every_right_that_it_has() {
     let mut unused = granted("kubevirt-controller");
     // Caches begin with a watch that lists. Whoever may watch may as well list, and older servers ask for it.
     unused.retain(|(verb, ..)| verb != "list");
-    for (verb, group, resource) in RARE.into_iter().chain(OF_POOLS) {
+    for (verb, group, resource) in RARE.into_iter().chain(WITHOUT_SCENE) {
         assert!(unused.remove(&(verb.to_owned(), group.to_owned(), resource.to_owned())), "{verb} {resource}");
     }
     let user = Component::VirtController.identity().user;

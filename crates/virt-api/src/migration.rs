@@ -64,11 +64,7 @@ fn why_not(request: &Request<'_>, name: &str, known: &dyn Known) -> Option<Strin
     let all = vmi.status.as_ref().and_then(|status| status.conditions.as_deref());
     if let Some(no) = conditions::find(all, "LiveMigratable").filter(|one| one.status == ConditionStatus::False) {
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
-        return Some(format!(
-            "Cannot migrate VMI, Reason: {}, Message: {}",
-            text(&no.reason),
-            text(&no.message)
-        ));
+        return Some(format!("Cannot migrate VMI, Reason: {}, Message: {}", text(&no.reason), text(&no.message)));
     }
     let busy = known.migration_of(namespace, name)?;
     Some(format!(
@@ -86,7 +82,8 @@ fn update(request: &Request<'_>) -> Response {
         let message = "update of Migration object's spec is restricted; delete the migration and create another";
         problems.invalid(SPEC, message);
     }
-    let instance = |one: &Migration| one.metadata.labels.as_ref().and_then(|all| all.get(label::MIGRATION_SELECTOR).cloned());
+    let instance =
+        |one: &Migration| one.metadata.labels.as_ref().and_then(|all| all.get(label::MIGRATION_SELECTOR).cloned());
     if instance(&sent) != instance(&old) && request.requester != Requester::Component {
         let field = format!("metadata.labels[{}]", label::MIGRATION_SELECTOR);
         problems.invalid(field, "tells which instance is moved and cannot be changed");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
-use api::vmi::VirtualMachineInstance;
 use api::preset::VirtualMachineInstancePreset;
+use api::vmi::VirtualMachineInstance;
 use serde_json::Value;
 use virt_rules::config::ClusterConfig;
 use virt_rules::instancetype::matcher::Reference;

@@ -46,8 +46,8 @@ use api::conditions::{self, ConditionStatus};
 use api::migration::{
     VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationCondition as Condition,
     VirtualMachineInstanceMigrationPhase as Phase,
-    VirtualMachineInstanceMigrationPhaseTransitionTimestamp as Transition, VirtualMachineInstanceMigrationState as State,
-    VirtualMachineInstanceMigrationStatus as Status,
+    VirtualMachineInstanceMigrationPhaseTransitionTimestamp as Transition,
+    VirtualMachineInstanceMigrationState as State, VirtualMachineInstanceMigrationStatus as Status,
 };
 use api::migration_policy::MigrationPolicy;
 use api::vmi::VirtualMachineInstance;

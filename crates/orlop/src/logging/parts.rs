@@ -24,6 +24,7 @@ pub(super) const PARTS: &[Part] = &[
     part("vm", "virt-controller", "virt_controller::vm", "vm-controller"),
     part("vmi", "virt-controller", "virt_controller::vmi", "vmi-controller"),
     part("budgets", "virt-controller", "virt_controller::disruption_budget", "disruptionbudget-controller"),
+    part("migrations", "virt-controller", "virt_controller::migration", "migration-controller"),
     part("pools", "virt-controller", "virt_controller::pool", "pool-controller"),
     part("vmi-sets", "virt-controller", "virt_controller::replicaset", "vmi-replicaset-controller"),
     part("handlers", "virt-controller", "virt_controller::node", "node-controller"),

@@ -34,8 +34,8 @@ const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], 
 const OF_SERVICES: [&str; 4] =
     ["disruption-controller", "endpoints-controller", "endpointslice-controller", "replicationcontroller-controller"];
 
-/// Pools have no scene yet.
-const OF_POOLS: &str = "pool-controller";
+/// Pools have no scene yet, and migrations have none before simulated launchers can send guests.
+const WITHOUT_SCENE: [&str; 2] = ["migration-controller", "pool-controller"];
 
 pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {
     let (controllers, settings) = (start.options.controllers, start.options.settings.clone());
@@ -67,7 +67,7 @@ pub(super) fn virt_controller(start: Start<'_>) -> JoinHandle<()> {
         Scene::Deployments | Scene::Services => &[],
         Scene::VirtualMachines(scene) => scene.controllers,
     };
-    let selection = all_but(&[OF_POOLS], controllers);
+    let selection = all_but(&WITHOUT_SCENE, controllers);
     elected(start, Component::VirtController, "virt-controller", controllers, settings, selection)
 }
 

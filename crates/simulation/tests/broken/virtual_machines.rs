@@ -296,7 +296,8 @@ fn greedy(context: &Context) -> Started {
                 "ownerReferences": [controller_reference(&*set).unwrap()],
             });
             let (version, kind) = ("kubevirt.io/v1", "VirtualMachineInstance");
-            let vmi = json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "spec": set.spec.template.spec });
+            let vmi =
+                json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "spec": set.spec.template.spec });
             let api: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &set.namespace().unwrap());
             drop(api.create(&PostParams::default(), &serde_json::from_value(vmi).unwrap()).await);
         }

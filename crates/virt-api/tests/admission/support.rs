@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
-use api::vmi::VirtualMachineInstance;
 use api::preset::VirtualMachineInstancePreset;
+use api::vmi::VirtualMachineInstance;
 pub(crate) use json_patch::merge;
 use serde_json::{Value, json};
 use virt_api::{Denial, Known, Operation, Request, Requester, Response, admit};

@@ -244,13 +244,7 @@ impl Migrations {
         Ok(recheck_after.into_iter().chain(expects).min().map_or(Next::Wait, Next::After))
     }
 
-    async fn create(
-        &self,
-        key: &Key,
-        migration: &Migration,
-        pods: &Api<Pod>,
-        pod: &Pod,
-    ) -> Result<(), kube::Error> {
+    async fn create(&self, key: &Key, migration: &Migration, pods: &Api<Pod>, pod: &Pod) -> Result<(), kube::Error> {
         let error = match pods.create(&PostParams::default(), pod).await {
             Ok(made) => {
                 log_created(&made);
@@ -266,8 +260,7 @@ impl Migrations {
             Err(error) => error,
         };
         self.expected.created(key);
-        let by_quota =
-            matches!(&error, kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota"));
+        let by_quota = matches!(&error, kube::Error::Api(status) if status.code == 403 && status.message.contains("exceeded quota"));
         let failure = Failure { by_quota, message: chain(&error) };
         if self.failures.set(key, failure.clone()).as_ref() != Some(&failure) {
             let message = format!("Error creating pod: {}", failure.message);

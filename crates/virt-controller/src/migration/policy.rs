@@ -13,7 +13,11 @@ type Labels = BTreeMap<String, String>;
 /// most labels wins, then the one with the most labels of the instance, then the first by name. A policy that selects nothing
 /// matches nothing.
 #[must_use]
-pub fn best<'a>(policies: &[&'a MigrationPolicy], instance: &Labels, namespace: &Labels) -> Option<&'a MigrationPolicy> {
+pub fn best<'a>(
+    policies: &[&'a MigrationPolicy],
+    instance: &Labels,
+    namespace: &Labels,
+) -> Option<&'a MigrationPolicy> {
     let fits = |policy: &&'a MigrationPolicy| {
         let Selectors { namespace_selector, virtual_machine_instance_selector } = &policy.spec.selectors;
         let (of_namespace, of_instance) = (namespace_selector.as_ref(), virtual_machine_instance_selector.as_ref());
@@ -109,6 +113,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
     fn policy(name: &str, instance: Value, namespace: Value) -> MigrationPolicy {
         serde_json::from_value(json!({
             "metadata": { "name": name },

@@ -1,5 +1,6 @@
+mod properties;
+
 use json_patch::merge;
-use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
@@ -136,7 +137,7 @@ impl World {
     }
 
     fn names(&self) -> Vec<&str> {
-        self.vms.iter().map(|vm| name(vm)).collect()
+        self.vms.iter().map(name).collect()
     }
 
     /// The number of VMs whose instances are ready.
@@ -422,78 +423,4 @@ fn a_pool_that_cannot_be_acted_on_says_why() {
         "spec.virtualMachineTemplate.spec is missing"
     );
     assert!(error(json!({ "selector": { "matchLabels": { "app": "other" } } })).contains("does not match"));
-}
-
-/// What a user does to a pool, and what befalls its VMs.
-#[derive(Clone, Debug)]
-enum Deed {
-    Scale(usize),
-    Edit(u8),
-    Lose(usize),
-    Limit(u8),
-}
-
-fn any_deed() -> impl Strategy<Value = Deed> {
-    prop_oneof![
-        (0..8_usize).prop_map(Deed::Scale),
-        (0..3_u8).prop_map(Deed::Edit),
-        (0..8_usize).prop_map(Deed::Lose),
-        (1..5_u8).prop_map(Deed::Limit),
-    ]
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(testkit::soak::cases(60)))]
-
-    /// Whatever happens, a pool comes to rest with what is asked for, each VM of the template and with a number of its own; and on
-    /// the way an update makes no more unavailable than it may.
-    #[test]
-    fn a_pool_comes_to_rest_at_what_is_asked_for(deeds in prop::collection::vec(any_deed(), 1..8)) {
-        let mut world = World::settled(pool(4, json!({ "maxUnavailable": 1 })));
-        for deed in deeds {
-            match deed {
-                Deed::Scale(replicas) => edited(&mut world, &json!({ "replicas": replicas })),
-                Deed::Edit(to) => {
-                    let spec = json!({ "template": { "spec": { "hostname": format!("h{to}") } } });
-                    edited(&mut world, &json!({ "virtualMachineTemplate": { "spec": spec } }));
-                }
-                Deed::Limit(most) => edited(&mut world, &json!({ "maxUnavailable": most })),
-                Deed::Lose(one) => {
-                    if one < world.instances.len() {
-                        world.instances.remove(one);
-                    }
-                }
-            }
-            let most = match &world.pool.spec.max_unavailable {
-                Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::Int(most)) => usize::try_from(*most).unwrap(),
-                other => panic!("{other:?}"),
-            };
-            for _ in 0..100 {
-                let plan = world.plan();
-                prop_assert!(plan.create.is_empty() || plan.delete.is_empty());
-                let before = world.available();
-                let restarts = plan.restart.len();
-                let wanted = usize::try_from(world.pool.spec.replicas.unwrap()).unwrap();
-                if plan == PoolPlan::default() && world.instances.len() == world.vms.len() {
-                    break;
-                }
-                world.act(plan);
-                if restarts > 0 && before <= wanted {
-                    prop_assert!(wanted - world.available() <= most.max(wanted - before), "{restarts} of {wanted}");
-                }
-                world.run();
-            }
-            prop_assert_eq!(world.plan(), PoolPlan::default());
-            let wanted = usize::try_from(world.pool.spec.replicas.unwrap()).unwrap();
-            prop_assert_eq!(world.vms.len(), wanted);
-            let current = &world.pool.spec.virtual_machine_template.spec.as_ref().unwrap().template.spec;
-            let hostname = current.as_ref().unwrap().hostname.clone();
-            for vm in &world.vms {
-                prop_assert_eq!(&vm.spec.template.spec.as_ref().unwrap().hostname, &hostname);
-            }
-            for one in &world.instances {
-                prop_assert_eq!(&one.spec.hostname, &hostname);
-            }
-        }
-    }
 }
