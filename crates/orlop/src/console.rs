@@ -43,7 +43,7 @@ async fn look(arguments: &Arguments) -> anyhow::Result<()> {
     let client = target.client().await?;
     machine(&client, name).await?;
     let patience = Duration::from_secs(*timeout);
-    let mut open = opened(&client, name, patience).await?;
+    let mut open = opened(client, target, name, patience).await?;
     say(&format!("connected to {name}; Ctrl-] leaves"));
     let _terminal = Terminal::take(Signals::Guests)?;
     loop {
@@ -66,7 +66,8 @@ async fn look(arguments: &Arguments) -> anyhow::Result<()> {
             }
             Some(End::Lost) => {
                 say("the server is gone; waiting for it");
-                open = opened(&client, name, patience).await?;
+                let client = target.client_again().await?;
+                open = opened(client, target, name, patience).await?;
                 say(&format!("connected to {name} again"));
             }
         }
@@ -74,12 +75,12 @@ async fn look(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 /// Opens the console as soon as the VM runs. A server that is gone is waited for as well.
-async fn opened(client: &Client, name: &str, patience: Duration) -> anyhow::Result<Open> {
+async fn opened(mut client: Client, target: &Target, name: &str, patience: Duration) -> anyhow::Result<Open> {
     let until = Instant::now() + patience;
     loop {
         let attempt = async {
-            running(client, name).await.map_err(Refusal::Unreachable)?;
-            subresource::open(client, (Of::Instance, name), "console").await
+            running(&client, name).await.map_err(Refusal::Unreachable)?;
+            subresource::open(&client, (Of::Instance, name), "console").await
         };
         let late = || format!("{name} does not run; `orlop start {name}` starts it");
         match timeout_at(until, attempt).await.with_context(late)? {
@@ -88,7 +89,11 @@ async fn opened(client: &Client, name: &str, patience: Duration) -> anyhow::Resu
             Err(Refusal::Unreachable(error)) if Instant::now() + AGAIN >= until => {
                 return Err(error.context(format!("open the console of {name}")));
             }
-            Err(Refusal::Unreachable(_)) => sleep(AGAIN).await,
+            Err(Refusal::Unreachable(_)) => {
+                sleep(AGAIN).await;
+                // One that was started again may be at another address.
+                client = target.client_again().await.unwrap_or(client);
+            }
         }
     }
 }

@@ -83,8 +83,18 @@ impl Target {
         self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into())
     }
 
-    /// A client of the server, with the namespace as its default.
+    /// A client of the server, with the namespace as its default. Says which server it is, if it is not this machine's.
     pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        self.found(true).await
+    }
+
+    /// The same once more, for a server that was started again: it may be at another address by now. What was said once is not
+    /// repeated.
+    pub(crate) async fn client_again(&self) -> anyhow::Result<Client> {
+        self.found(false).await
+    }
+
+    async fn found(&self, tells: bool) -> anyhow::Result<Client> {
         let places = KubeconfigPaths {
             kubeconfig: self.kubeconfig.clone(),
             data_dir: self.data_dir.clone(),
@@ -94,9 +104,9 @@ impl Target {
         };
         let mut config = match choose(&places)? {
             Found::Own(path) => from_file(&path).await?,
-            Found::Named(path) => told(from_file(&path).await?, &places).await,
+            Found::Named(path) => told(from_file(&path).await?, &places, tells).await,
             Found::Usual => {
-                told(Config::infer().await.context("find an API server; is `orlop up` running?")?, &places).await
+                told(Config::infer().await.context("find an API server; is `orlop up` running?")?, &places, tells).await
             }
         };
         if let Some(namespace) = &self.namespace {
@@ -152,8 +162,8 @@ fn readable(path: &Path) -> anyhow::Result<bool> {
 }
 
 /// Says which server it is, if it is not this machine's.
-async fn told(config: Config, places: &KubeconfigPaths) -> Config {
-    if !is_of_this_machine(&config, places).await {
+async fn told(config: Config, places: &KubeconfigPaths, tells: bool) -> Config {
+    if tells && !is_of_this_machine(&config, places).await {
         note(&format!("using the server {}", config.cluster_url));
     }
     config

@@ -201,8 +201,15 @@ fn caches() -> Vec<PolicyRule> {
         rule(
             &FOLLOW,
             VIRT,
-            &["kubevirts", "virtualmachineinstancereplicasets", "virtualmachineinstances", "virtualmachines"],
+            &[
+                "kubevirts",
+                "virtualmachineinstancemigrations",
+                "virtualmachineinstancereplicasets",
+                "virtualmachineinstances",
+                "virtualmachines",
+            ],
         ),
+        rule(&FOLLOW, "migrations.kubevirt.io", &["migrationpolicies"]),
         rule(&FOLLOW, "instancetype.kubevirt.io", &instancetypes),
         rule(&FOLLOW, "pool.kubevirt.io", &["virtualmachinepools"]),
         rule(&FOLLOW, "cdi.kubevirt.io", &["datavolumes"]),
