@@ -46,9 +46,10 @@ async fn look(arguments: &Arguments) -> anyhow::Result<()> {
     let mut open = opened(client, target, name, patience).await?;
     say(&format!("connected to {name}; Ctrl-] leaves"));
     let _terminal = Terminal::take(Signals::Guests)?;
+    let mut stdin = tokio::io::stdin();
     loop {
         let Open { bytes, end } = open;
-        let left = terminal::attach(bytes, &mut std::io::stdout(), Signals::Guests).await?;
+        let left = terminal::attach(bytes, &mut stdin, &mut std::io::stdout(), Signals::Guests).await?;
         // One that was left by its user has not ended yet.
         let end = if left == Left::User { None } else { end.await.ok() };
         match end {

@@ -129,7 +129,7 @@ async fn attend(handle: &Handle, folder: &Path, grace: Duration, stop: &mut Stop
     let mut out = std::io::stdout();
     let console = async {
         if let Ok(serial) = UnixStream::connect(folder.join(SERIAL_SOCKET)).await {
-            terminal::attach(serial, &mut out, Signals::Ours).await?;
+            terminal::attach(serial, &mut tokio::io::stdin(), &mut out, Signals::Ours).await?;
         }
         anyhow::Ok(())
     };

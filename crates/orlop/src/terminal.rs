@@ -74,11 +74,17 @@ pub(crate) enum Left {
 }
 
 /// Carries bytes between the terminal and the guest until the guest hangs up, or the user leaves where keys are the guest's.
-pub(crate) async fn attach<S>(mut serial: S, out: &mut Stdout, signals: Signals) -> anyhow::Result<Left>
+///
+/// `stdin` is one and the same for whoever attaches again: a read of it cannot be cancelled, and what it brings is kept there.
+pub(crate) async fn attach<S>(
+    mut serial: S,
+    stdin: &mut tokio::io::Stdin,
+    out: &mut Stdout,
+    signals: Signals,
+) -> anyhow::Result<Left>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut stdin = tokio::io::stdin();
     let mut from_guest = vec![0; 4096];
     let mut from_user = [0; 256];
     let mut listening = true;
