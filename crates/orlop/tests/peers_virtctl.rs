@@ -265,7 +265,7 @@ fn who_may(virtctl: &Virtctl<'_>) -> Result<()> {
 }
 
 fn not_yet(virtctl: &Virtctl<'_>) -> Result<()> {
-    virtctl.refused(&["migrate", "v"], "VirtualMachineInstanceMigration")?;
+    virtctl.refused(&["migrate", "v"], "Cannot migrate VMI, Reason: MigrationNotSupported")?;
     // virtctl itself looks whether a volume that is to be added is there, and never asks for this one.
     let none = "Volume data is not a DataVolume or PersistentVolumeClaim";
     virtctl.refused(&["addvolume", "v", "--volume-name", "data"], none)?;
