@@ -282,7 +282,7 @@ fn reboots(virtctl: &Virtctl<'_>) -> Result<()> {
         conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "AgentConnected"))
     };
     virtctl.0.wait::<VirtualMachineInstance>("v", "an agent", connected)?;
-    ensure!(virtctl.ok(&["soft-reboot", "v"])?.trim() == "VMI v was scheduled to soft reboot");
+    ensure!(virtctl.ok(&["soft-reboot", "v"])?.starts_with("VMI v was scheduled to soft"));
     terminal.console.expect("login:").map(drop)
 }
 
