@@ -8,3 +8,18 @@ pub const LAUNCHER_SOCKET: &str = "launcher-sock";
 pub const NETWORK_SOCKET: &str = "network-sock";
 /// The volume of a launcher's pod with the files that only it and its node's agent use: a folder for each instance, by its UID.
 pub const PRIVATE: &str = "private";
+
+/// Where whoever carries a guest away connects to its launcher, in the instance's folder; its first line names the channel.
+pub const LEAVING_SOCKET: &str = "leaving.sock";
+/// Where QEMU listens for a guest's memory. The first that connects is its source.
+pub const MEMORY_SOCKET: &str = "arriving.sock";
+/// Where QEMU listens for the contents of its disks.
+pub const DISKS_SOCKET: &str = "arriving-disks.sock";
+/// The channel of a guest's memory.
+pub const MEMORY_CHANNEL: &str = "memory";
+
+/// The channel of a disk, by its device.
+#[must_use]
+pub fn disk_channel(device: &str) -> String {
+    format!("disk {device}")
+}

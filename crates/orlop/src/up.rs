@@ -6,6 +6,7 @@ pub(crate) mod agents;
 mod components;
 pub(crate) mod control;
 mod defaults;
+mod handlers;
 mod home;
 mod identity;
 mod install;
@@ -163,6 +164,7 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     start_controllers(&mut components, data, launcher(qemu, findings.clone()))?;
     let agents = match (found, role) {
         (Some(found), Role::Control { .. }) => {
+            handlers::keep(data)?;
             found.start_common(&mut components);
             agents::start(data, &found, reached(address), &guests).await?
         }

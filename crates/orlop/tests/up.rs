@@ -24,6 +24,8 @@ mod logging;
 mod looking;
 #[path = "up/machines.rs"]
 mod machines;
+#[path = "up/moving.rs"]
+mod moving;
 #[path = "up/networking.rs"]
 mod networking;
 #[path = "up/nodes.rs"]
@@ -58,6 +60,7 @@ fn main() -> std::process::ExitCode {
         storing::TESTS,
         images::TESTS,
         nodes::TESTS,
+        moving::TESTS,
         killing::TESTS,
     ];
     let tests = all.concat().into_iter().map(|(name, test)| testkit::Test::new(name, move || run(test)));

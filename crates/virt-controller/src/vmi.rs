@@ -319,7 +319,7 @@ impl Making<'_> {
         let pod = match self.pod {
             Some(pod) => pod,
             None if self.targets.is_empty() => return self.enter(Phase::Failed),
-            None => return,
+            None => return self.forget_holder(),
         };
         self.clear_provisioning();
         self.note_pod(pod);

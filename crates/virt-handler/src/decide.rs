@@ -18,6 +18,7 @@
 //! | final | reached | ended or absent | let the launcher go |
 //! | final | gone, or none | | clean up |
 
+mod moving;
 mod orphan;
 mod sole;
 mod source;
@@ -34,6 +35,8 @@ use launcher_api::Outcome;
 use launcher_api::rpc::{End, State};
 use virt_rules::launchers::Role;
 
+pub(crate) use moving::{Attempts, Milestone, Moving, Way};
+
 /// What is known of a launcher and its instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observed<'a> {
@@ -49,6 +52,8 @@ pub(crate) struct Observed<'a> {
     pub(crate) grace: Duration,
     /// The launcher was told the instance as it is now.
     pub(crate) is_synced: bool,
+    /// How far the launcher has sent its guest with the migration that the instance names.
+    pub(crate) way: &'a Way,
 }
 
 /// What is known of a launcher.
@@ -83,6 +88,8 @@ pub(crate) struct Efforts {
     pub(crate) retry_at: Option<Timestamp>,
     /// What came of the last attempt to make the guest what its instance says.
     pub(crate) outcome: Option<Outcome>,
+    /// What was done about a migration.
+    pub(crate) moving: Attempts,
     /// All is cleaned up.
     pub(crate) done: bool,
 }
@@ -100,6 +107,8 @@ pub(crate) struct Plan {
     pub(crate) action: Action,
     /// The phase that the instance is in, if virt-handler can tell.
     pub(crate) phase: Option<Phase>,
+    /// What the instance is to say about its migration, if that is news.
+    pub(crate) milestone: Option<Milestone>,
     /// Look again after this long, even if nothing changes.
     pub(crate) again: Option<Duration>,
 }
@@ -120,6 +129,20 @@ pub(crate) enum Action {
         rest: Duration,
     },
     Kill,
+    /// Let the launcher wait for a guest.
+    Prepare,
+    /// Let the guest leave, and carry it.
+    Send,
+    /// Ask the launcher to give the migration up.
+    Cancel,
+    /// The connection broke when the guest had parted: find out where it goes on.
+    Settle,
+    /// Tell the target that the guest is its own.
+    HandOver,
+    /// Let the guest go on that was cut off: the migration is on record as failed.
+    Return,
+    /// Let the guest go on that is here as a whole: the launcher that it came from has ended.
+    Take,
     /// Let the launcher go, then clean up.
     Delete,
     /// Remove what this node still has of the instance.
@@ -143,6 +166,8 @@ const RESUME_BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration:
 ///   nothing will come to it any more.
 /// - A launcher is let go only when its instance is final or gone, or it is an orphan: how the guest ended is on record by then.
 /// - A phase only goes forward, and only a launcher that holds the guest says it.
+/// - A guest that was cut off goes on here only when its migration is on record as failed. One that has come goes on without a word of
+///   the launcher that it came from only when that launcher has ended.
 pub(crate) fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
     let Some(vmi) = seen.vmi else { return orphan::without_instance(seen, now) };
     if seen.role.holds() && !is_of(vmi, seen.node) {
@@ -153,7 +178,7 @@ pub(crate) fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
         (_, Role::Orphan) => orphan::decide(seen),
         (Phase::Scheduled | Phase::Running, Role::Sole) => sole::decide(vmi, seen, now),
         (Phase::Scheduled | Phase::Running, Role::Source) => source::decide(vmi, seen, now),
-        (_, Role::Target) => target::decide(),
+        (_, Role::Target) => target::decide(vmi, seen, now),
         (
             Phase::Unset
             | Phase::Pending

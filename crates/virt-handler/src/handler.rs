@@ -1,11 +1,13 @@
 //! The handler of this machine's node: its instances, and the node itself.
 
+use std::future::pending;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::names::label;
 use hypervisor::accelerator::{Choice, Finding};
 use manager::context::Context;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::NodeGuests;
@@ -14,6 +16,7 @@ use crate::instances::{Instances, Nodes, Setup};
 use crate::networks::{Masquerade, Networks};
 use crate::node::{Found, NodeKeeper};
 use crate::records::Records;
+use crate::relay::{self, Relay};
 
 /// What virt-handler is told.
 #[derive(Clone, Debug)]
@@ -36,6 +39,8 @@ pub struct Settings {
     pub findings: watch::Sender<Option<Finding>>,
     /// Through which others reach this node's guests, once the handler has started.
     pub guests: NodeGuests,
+    /// How guests come from other nodes and go there; none where there are no others.
+    pub relay: Option<Relay>,
     /// Instances that are looked at at the same time.
     pub workers: usize,
     /// Whether to say at the end that the node takes no more instances. Where virt-handler comes right back, that would only
@@ -61,6 +66,7 @@ impl Settings {
             accelerator: Choice::Auto,
             findings: watch::Sender::new(None),
             guests: NodeGuests::default(),
+            relay: None,
             workers: WORKERS,
             withdraw: false,
             devices: true,
@@ -79,6 +85,8 @@ pub struct Handler {
     instances: Arc<Instances>,
     node: Arc<NodeKeeper>,
     found: watch::Receiver<Found>,
+    /// Where other nodes connect, until somebody serves them.
+    door: Arc<Mutex<Option<(TcpListener, Relay)>>>,
 }
 
 /// Instances that are looked at at the same time, unless told otherwise.
@@ -97,7 +105,10 @@ impl Handler {
     pub fn with_networks(context: &Context, settings: Settings, networks: Arc<dyn Networks>) -> Self {
         let node = Arc::new(NodeKeeper::new(context, &settings));
         let state = settings.state.join("networks");
-        let host = Arc::new(Machine::new(settings.pods(), state, context.client.clone(), networks));
+        let door = settings.relay.clone().and_then(open);
+        let relay = door.as_ref().and_then(|(listener, relay)| Some((relay.clone(), listener.local_addr().ok()?)));
+        let host = Machine::new(settings.pods(), state, context.client.clone(), networks).with_relay(relay);
+        let host = Arc::new(host);
         settings.guests.are_of(&settings.node, host.clone());
         let selected = |label: &str| context.caches.selected(&format!("{label}={}", settings.node), &[]);
         // Those that are here, and those that come here.
@@ -116,7 +127,7 @@ impl Handler {
             decide: crate::decide::decide,
         };
         let instances = Arc::new(Instances::new(context, setup));
-        Self { instances, found: node.found(), node }
+        Self { instances, found: node.found(), node, door: Arc::new(Mutex::new(door)) }
     }
 
     /// What keeps guests from this node, if something does.
@@ -130,6 +141,30 @@ impl Handler {
 
     /// Runs until the end is asked for.
     pub async fn run(&self) {
-        tokio::join!(self.instances.run(), self.node.run());
+        let door = self.door.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let others = async {
+            match door {
+                Some((listener, relay)) => {
+                    relay::serve(listener, relay.credentials.clone(), self.instances.clone()).await;
+                }
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = async { tokio::join!(self.instances.run(), self.node.run()) } => {}
+            () = others => {}
+        }
+    }
+}
+
+/// Listens for other nodes. Where that does not work, this node's guests stay where they are.
+fn open(relay: Relay) -> Option<(TcpListener, Relay)> {
+    match relay.listen() {
+        Ok(listener) => Some((listener, relay)),
+        Err(error) => {
+            tracing::error!(%error, ?relay, "cannot listen for migrations; guests cannot come to this node");
+            None
+        }
     }
 }

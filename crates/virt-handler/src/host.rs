@@ -10,17 +10,22 @@ pub(crate) mod machine;
 pub(crate) mod speaking;
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
 use launcher_api::Outcome;
-use launcher_api::rpc::{Accelerator, Domain, GuestModel};
+use launcher_api::rpc::{
+    Accelerator, Domain, GuestModel, Incoming, LocalDisks, MigrateRequest, MigrationName, TakeRequest,
+};
+use tokio::net::UnixStream;
 use tonic::Status;
 
 use crate::launchers::{Entry, LauncherId};
 use crate::networks::Link;
+use crate::relay::{Channel, Question, RelayError, Reply, Target};
 
 pub(crate) use machine::{Machine, Reached};
 
@@ -48,6 +53,23 @@ pub(crate) trait Host: Send + Sync {
 
     /// Removes what was prepared for a launcher.
     fn clean_up(&self, id: &LauncherId) -> io::Result<()>;
+
+    /// Where the handlers of other nodes reach this one; none where no guest can come or go.
+    fn reached_at(&self) -> Option<SocketAddr>;
+
+    /// Asks the handler of another node about a launcher that a guest is to come to.
+    fn ask<'a>(&'a self, target: &'a Target, question: Question) -> Doing<'a, Result<Reply, RelayError>>;
+
+    /// Carries a channel from a launcher here to another node, until one of the two ends it. Returns when it has begun.
+    fn carry<'a>(
+        &'a self,
+        id: &'a LauncherId,
+        target: &'a Target,
+        channel: Channel,
+    ) -> Doing<'a, Result<(), RelayError>>;
+
+    /// Connects to what a launcher here awaits.
+    fn arriving<'a>(&'a self, id: &'a LauncherId, channel: &'a Channel) -> Doing<'a, io::Result<UnixStream>>;
 }
 
 /// A launcher that can be spoken to.
@@ -64,14 +86,33 @@ pub(crate) trait Speaker: Send + Sync {
     fn kill(&self) -> Doing<'_, Result<Domain, Status>>;
     /// Ends the launcher after its guest has ended.
     fn delete(&self) -> Doing<'_, Result<(), Status>>;
+
+    /// The guest as it is now.
+    fn get_domain(&self) -> Doing<'_, Result<Domain, Status>>;
+    /// The disks that only this pod has.
+    fn get_local_disks(&self) -> Doing<'_, Result<LocalDisks, Status>>;
+    /// Lets the guest leave.
+    fn migrate(&self, request: MigrateRequest) -> Doing<'_, Result<Domain, Status>>;
+    /// Asks to give that up.
+    fn cancel_migration(&self, name: MigrationName) -> Doing<'_, Result<Domain, Status>>;
+    /// Promises the guest to the target, which has all of it.
+    fn give(&self, name: MigrationName) -> Doing<'_, Result<Domain, Status>>;
+    /// Lets the guest go on here that was to leave.
+    fn returned(&self, name: MigrationName) -> Doing<'_, Result<Domain, Status>>;
+    /// Lets the guest go on here that has come.
+    fn take(&self, request: TakeRequest) -> Doing<'_, Result<Domain, Status>>;
+    /// Refuses for good a guest that was awaited.
+    fn renounce(&self) -> Doing<'_, Result<Domain, Status>>;
 }
 
 /// What a launcher is asked to make of its guest.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) vmi: &'a VirtualMachineInstance,
     /// What runs guests on this node, if that is known.
     pub(crate) accelerator: Accelerator,
+    /// The guest comes from another launcher.
+    pub(crate) incoming: Option<Incoming>,
     /// What the domain tells once it is done.
     pub(crate) mark: u64,
 }

@@ -9,6 +9,7 @@
 //! of its own. How launchers are reached is the host's ([`crate::host`]); that of a hollow node is a simulation of it.
 
 mod acting;
+mod moving;
 mod starting;
 mod writing;
 
@@ -33,7 +34,7 @@ use manager::writing::OwnWrites;
 use tokio::sync::watch;
 use virt_rules::launchers::{self as rules, Role};
 
-use crate::decide::{self, Action, Efforts, GRACE, Launcher, Observed};
+use crate::decide::{self, Action, Efforts, GRACE, Launcher, Observed, Way};
 use crate::host::Host;
 use crate::launchers::{LauncherId, Launchers, PATIENCE, Reach, View};
 use crate::networks::Link;
@@ -190,6 +191,12 @@ impl Instances {
         notes.range(first..).map(|(id, _)| id).take_while(|id| id.uid == uid).cloned().collect()
     }
 
+    /// The launcher in a pod, if this process has looked at it.
+    fn with_pod(&self, pod: &str) -> Option<LauncherId> {
+        let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        notes.keys().find(|id| id.pod == pod).cloned()
+    }
+
     /// The instance of a launcher, as the caches have it: of two, the later.
     fn cached(&self, id: &LauncherId) -> Option<Arc<VirtualMachineInstance>> {
         let all = self.setup.vmis.iter().filter_map(|vmis| vmis.get(&id.key));
@@ -210,9 +217,9 @@ impl Instances {
         self.act(id, Some(&vmi), plan.action).await?;
         // What the action has brought about is told with it.
         let plan = if plan.action == Action::Nothing { plan } else { self.decide(id, Some(&vmi), role, GRACE) };
-        // Whoever does not hold the guest has nothing to say of its instance.
-        if (role.holds() || plan.phase.is_some())
-            && let Some(next) = self.write_status(id, &vmi, plan.phase.as_ref()).await?
+        // Whoever does not hold the guest has nothing to say of its instance but how far its migration is.
+        if (role.holds() || plan.milestone.is_some())
+            && let Some(next) = self.write_status(id, &vmi, &plan).await?
         {
             return Ok(next);
         }
@@ -311,9 +318,11 @@ impl Instances {
         // A launcher of the first release takes an instance once.
         let takes = self.launchers.greeting(id).is_some_and(|greeting| greeting.has(Feature::Outcomes));
         // What another process of ours has told it, the launcher knows.
-        let synced = synced.or_else(|| view.and_then(|view| view.domain).map(|domain| domain.mark));
+        let domain = view.and_then(|view| view.domain);
+        let way = Way::of(domain.as_ref(), vmi);
+        let synced = synced.or_else(|| domain.map(|domain| domain.mark));
         let is_synced = !takes || vmi.is_none_or(|vmi| synced == Some(digest(vmi)));
-        let seen = Observed { node: &id.node, role, vmi, launcher, efforts: &efforts, grace, is_synced };
+        let seen = Observed { node: &id.node, role, vmi, launcher, efforts: &efforts, grace, is_synced, way: &way };
         (self.setup.decide)(&seen, (self.now)())
     }
 

@@ -31,7 +31,9 @@ pub mod networks;
 mod node;
 mod ownership;
 mod records;
+mod relay;
 mod status;
 
 pub use guests::NodeGuests;
 pub use handler::{Handler, Settings};
+pub use relay::{Credentials, Relay};

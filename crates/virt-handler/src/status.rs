@@ -2,7 +2,7 @@
 
 mod conditions;
 mod interfaces;
-mod migration;
+pub(crate) mod migration;
 
 use api::devices::{Disk, DiskBus};
 use api::domain::Machine;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,11 +20,12 @@ use storage::images::Images;
 use storage::pull::{Limits, Registries};
 use tokio::sync::watch;
 use virt_handler::hollow::HollowHandlers;
-use virt_handler::{Handler, NodeGuests};
+use virt_handler::{Handler, NodeGuests, Relay};
 use virt_server::{Component, LOCAL_VOLUMES};
 
 use super::agents::Agents;
 use super::components::Components;
+use super::handlers::OfNode;
 use super::home::{Home, Role};
 use super::identity::OfVms;
 use super::pod_network::{NetworkArguments, has_ipv6};
@@ -325,6 +326,10 @@ impl Found {
         handler.accelerator = accelerator;
         handler.findings = findings;
         handler.guests = guests;
+        // Nodes of one machine reach each other at its own address.
+        let relay =
+            || Relay { address: Ipv4Addr::LOCALHOST.into(), port: 0, credentials: OfNode::new(&data, &home.node) };
+        handler.relay = (!home.is_sole()).then(relay);
         components.start("virt-handler", Component::VirtHandler, VIRT_HANDLER, handler);
         Ok(())
     }

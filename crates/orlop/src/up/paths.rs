@@ -47,6 +47,11 @@ pub(crate) fn handler(data: &Path) -> PathBuf {
     data.join("virt-handler")
 }
 
+/// The authority by which the virt-handlers of several nodes know each other.
+pub(crate) fn handlers(data: &Path) -> PathBuf {
+    data.join("pki").join("virt-handlers")
+}
+
 /// A directory per node, where there are several on this machine.
 pub(crate) fn nodes(data: &Path) -> PathBuf {
     data.join("nodes")

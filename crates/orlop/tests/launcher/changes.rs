@@ -12,13 +12,13 @@ use hypervisor::render;
 use hypervisor::wiring::Wiring;
 use launcher_api::Outcome;
 use launcher_api::client;
+use launcher_api::names::MEMORY_SOCKET;
 use launcher_api::rpc::{Empty, State};
 use serde_json::{Value, json};
 use virt_launcher::domain::{self, End};
 use virt_launcher::driver::{self, Handle, Launch, Origin};
 use virt_launcher::grant::Grant;
 use virt_launcher::lifecycle::Request;
-use virt_launcher::migrate::target::MEMORY_SOCKET;
 
 use crate::{Launcher, READY, demo, in_guest, instance, qemus};
 

@@ -11,6 +11,7 @@ use api::vmi_status::{
 };
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use virt_rules::config::Gate;
+use virt_rules::launchers::{Launcher, Role, role};
 
 use super::volumes::claim_name;
 use super::{Event, Making, pods};
@@ -38,11 +39,22 @@ impl Making<'_> {
         status.launcher_container_image_version = image.or(status.launcher_container_image_version.take());
     }
 
-    /// The launchers that nodes are to know of: the one that holds the guest, and those on a node that await it.
+    /// The launchers that nodes are to know of: the one that holds the guest, and those on a node that await it. A source that has
+    /// ended is not among them: by that the target's handler knows that nobody but its own launcher can go on with the guest.
     fn active(&self, holder: &Pod) -> BTreeMap<String, String> {
         let awaiting = self.targets.iter().copied().filter(|pod| !pods::node(pod).is_empty());
+        let is_ended_source = pods::has_ended(holder) && role(&Launcher::of(holder), self.seen.vmi) == Role::Source;
         let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
-        awaiting.chain([holder]).map(|pod| (uid(pod), pods::node(pod).to_owned())).collect()
+        let holder = Some(holder).filter(|_| !is_ended_source);
+        awaiting.chain(holder).map(|pod| (uid(pod), pods::node(pod).to_owned())).collect()
+    }
+
+    /// The launcher that held the guest is gone, and the guest may be where it was to go.
+    pub(super) fn forget_holder(&mut self) {
+        let awaiting = self.targets.iter().filter(|pod| !pods::node(pod).is_empty());
+        let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+        let listed = awaiting.map(|pod| (uid(pod), pods::node(pod).to_owned())).collect();
+        self.status().active_pods = Some(listed);
     }
 
     pub(super) fn hand_over(&mut self, pod: &Pod) {

@@ -10,6 +10,7 @@
 //! | Scheduled | reached | absent | start; Failed if that cannot succeed |
 //! | Running | reached | absent | Failed: the guest is lost |
 //! | live | reached | runs or is paused | Running; after an I/O error, resume with a growing wait; sync what has changed |
+//! | live | reached | cut off on its way | it goes on here: the migration is on record as failed |
 //! | live | reached | between two launchers | nothing: the one that holds it says its phase |
 
 use api::vmi::VirtualMachineInstance;
@@ -18,6 +19,7 @@ use jiff::Timestamp;
 use launcher_api::Outcome;
 use launcher_api::rpc::{End, State};
 
+use super::moving::Way;
 use super::{Action, Efforts, Launcher, Observed, Plan, enter, phase_after, stop_deleted, when_due};
 
 pub(super) fn decide(vmi: &VirtualMachineInstance, seen: &Observed<'_>, now: Timestamp) -> Plan {
@@ -36,6 +38,11 @@ pub(super) fn decide(vmi: &VirtualMachineInstance, seen: &Observed<'_>, now: Tim
         _ if vmi.is_marked_for_deletion() => stop_deleted(vmi, state, seen.efforts, now),
         // A word of a newer launcher says nothing to us.
         State::Starting | State::Unspecified => Plan::default(),
+        State::Left if *seen.way == Way::Cut => {
+            let named =
+                vmi.status.as_ref().and_then(|status| status.migration_state.as_ref()?.migration_uid.as_deref());
+            seen.efforts.moving.with(named.unwrap_or_default()).when_due(Action::Return, now)
+        }
         // Whoever holds the guest says how it is.
         State::Awaiting | State::Loaded | State::Left => Plan::default(),
         State::PausedByIoError => Plan { phase: Some(Phase::Running), ..when_due(Action::Resume, seen.efforts, now) },

@@ -1,3 +1,4 @@
+mod moving;
 mod roles;
 
 use proptest::prelude::*;
@@ -44,7 +45,7 @@ fn observed<'a>(
     launcher: Launcher,
     efforts: &'a Efforts,
 ) -> Observed<'a> {
-    Observed { node: NODE, role, vmi, launcher, efforts, grace: seconds(20), is_synced: true }
+    Observed { node: NODE, role, vmi, launcher, efforts, grace: seconds(20), is_synced: true, way: &Way::None }
 }
 
 fn as_role(role: Role, vmi: &VirtualMachineInstance, launcher: Launcher) -> Plan {
@@ -257,6 +258,7 @@ fn any_efforts() -> impl Strategy<Value = Efforts> {
             failures,
             retry_at,
             outcome,
+            moving: Attempts::default(),
             done,
         },
     )
@@ -284,7 +286,7 @@ proptest! {
     ) {
         let grace = seconds(20);
         let role = if seen.is_some() { role } else { Role::Orphan };
-        let observed = Observed { node: NODE, role, vmi: seen.as_ref(), launcher, efforts: &efforts, grace, is_synced };
+        let observed = Observed { node: NODE, role, vmi: seen.as_ref(), launcher, efforts: &efforts, grace, is_synced, way: &Way::None };
         let plan = decide(&observed, at(now));
         let is_final = seen.as_ref().is_some_and(VirtualMachineInstance::is_final);
         let deleted = seen.as_ref().and_then(|vmi| vmi.metadata.deletion_timestamp.as_ref().map(|Time(at)| *at));
@@ -342,6 +344,13 @@ proptest! {
             let plan = look(Some(&seen), launcher, &efforts, now);
             match plan.action {
                 Action::Nothing | Action::Start | Action::Sync | Action::Resume => {}
+                Action::Prepare
+                | Action::Send
+                | Action::Cancel
+                | Action::Settle
+                | Action::HandOver
+                | Action::Return
+                | Action::Take => prop_assert!(false, "it does not move: {:?}", plan.action),
                 Action::Shutdown { .. } => {
                     efforts.asked = Some(at(now));
                     if obeys {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::vmi::{StartStrategy, VirtualMachineInstance};
 use launcher_api::Outcome;
-use launcher_api::rpc::{Domain, End, GuestModel, State};
+use launcher_api::rpc::{Domain, End, GuestModel, LocalDisks, MigrateRequest, MigrationName, State, TakeRequest};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
@@ -333,6 +333,9 @@ pub(super) struct Spoken<F> {
 impl<F: Fn() + Send + Sync> Speaker for Spoken<F> {
     fn sync<'a>(&'a self, wanted: Wanted<'a>) -> Doing<'a, (Option<Domain>, Outcome)> {
         Box::pin(async move {
+            if wanted.incoming.is_some() {
+                return (None, Outcome::never("", stays().message()));
+            }
             match self.launcher.start(wanted.vmi, wanted.mark).await {
                 Ok(domain) => (Some(domain), Outcome::Done),
                 Err(status) => (None, Outcome::retry(status.message())),
@@ -381,6 +384,42 @@ impl<F: Fn() + Send + Sync> Speaker for Spoken<F> {
             Ok(())
         })
     }
+
+    fn get_domain(&self) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async { self.launcher.answer() })
+    }
+
+    fn get_local_disks(&self) -> Doing<'_, Result<LocalDisks, Status>> {
+        Box::pin(async { Ok(LocalDisks::default()) })
+    }
+
+    fn migrate(&self, _: MigrateRequest) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async { Err(stays()) })
+    }
+
+    fn cancel_migration(&self, _: MigrationName) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async { Err(stays()) })
+    }
+
+    fn give(&self, _: MigrationName) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async { Err(stays()) })
+    }
+
+    fn returned(&self, _: MigrationName) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async { Err(stays()) })
+    }
+
+    fn take(&self, _: TakeRequest) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async { Err(stays()) })
+    }
+
+    fn renounce(&self) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async { Err(stays()) })
+    }
+}
+
+fn stays() -> Status {
+    Status::unimplemented("a simulated guest stays where it is")
 }
 
 #[cfg(test)]

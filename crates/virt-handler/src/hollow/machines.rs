@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use launcher_api::{Greeting, Outcome};
 use manager::cache::Key;
 use manager::queue::Queue;
 use network::mac::Mac;
+use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::launcher::{Moment, Simulated, Spoken, Stage};
@@ -26,6 +28,7 @@ use crate::instances::digest;
 use crate::launchers::{Entry, LauncherId, Reach, Session};
 use crate::networks::Link;
 use crate::records::Record;
+use crate::relay::{Channel, Question, RelayError, Reply, Target};
 
 /// The versions of the guest's model that a simulated launcher knows.
 const MODELS: std::ops::RangeInclusive<u32> = 1..=1;
@@ -209,6 +212,23 @@ impl Host for HollowHost {
 
     fn clean_up(&self, _: &LauncherId) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Simulated guests stay where they are.
+    fn reached_at(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn ask<'a>(&'a self, _: &'a Target, _: Question) -> Doing<'a, Result<Reply, RelayError>> {
+        Box::pin(async { Err(RelayError::Absent) })
+    }
+
+    fn carry<'a>(&'a self, _: &'a LauncherId, _: &'a Target, _: Channel) -> Doing<'a, Result<(), RelayError>> {
+        Box::pin(async { Err(RelayError::Absent) })
+    }
+
+    fn arriving<'a>(&'a self, _: &'a LauncherId, _: &'a Channel) -> Doing<'a, io::Result<UnixStream>> {
+        Box::pin(async { Err(io::ErrorKind::Unsupported.into()) })
     }
 }
 

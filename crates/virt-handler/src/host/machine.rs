@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +10,13 @@ use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
 use kube::Client;
-use launcher_api::names::{NETWORK_SOCKET, SOCKETS};
+use launcher_api::names::{
+    DISKS_SOCKET, LEAVING_SOCKET, MEMORY_CHANNEL, MEMORY_SOCKET, NETWORK_SOCKET, PRIVATE, SOCKETS, disk_channel,
+};
 use launcher_api::{Greeting, Outcome};
 use manager::errors::chain;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::UnixStream;
 
 use super::{Doing, Host};
 use crate::container_disks;
@@ -21,6 +26,7 @@ use crate::isolation::Peer;
 use crate::launchers::{Entry, LauncherId, connection};
 use crate::networks::{Link, Networks, Place};
 use crate::ownership;
+use crate::relay::{Channel, Question, Relay, RelayError, Reply, Target};
 
 /// The machine that this process runs on.
 pub(crate) struct Machine {
@@ -30,6 +36,8 @@ pub(crate) struct Machine {
     networks_state: PathBuf,
     client: Client,
     networks: Arc<dyn Networks>,
+    /// How guests come and go, and where the handlers of other nodes reach this one.
+    relay: Option<(Relay, SocketAddr)>,
     /// The launchers that can be spoken to, by pod.
     reached: Mutex<BTreeMap<String, Arc<Reached>>>,
 }
@@ -48,7 +56,39 @@ pub(crate) struct Reached {
 
 impl Machine {
     pub(crate) fn new(pods: PathBuf, networks_state: PathBuf, client: Client, networks: Arc<dyn Networks>) -> Self {
-        Self { pods, networks_state, client, networks, reached: Mutex::default() }
+        Self { pods, networks_state, client, networks, relay: None, reached: Mutex::default() }
+    }
+
+    /// Guests come and go by this relay, which listens there.
+    pub(crate) fn with_relay(self, relay: Option<(Relay, SocketAddr)>) -> Self {
+        Self { relay, ..self }
+    }
+
+    /// Connects to a socket in the folder that a launcher has for its guest, such that the launcher cannot lead us elsewhere.
+    async fn join(&self, id: &LauncherId, name: &str) -> io::Result<UnixStream> {
+        if !folders::is_plain(&id.pod) || !folders::is_plain(&id.uid) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let pods = folders::open_own(&self.pods)?;
+        let folder = folders::open_beneath(&pods, &folders::volume_path(&id.pod, PRIVATE).join(&id.uid))?;
+        let socket = folders::open_socket(&folder, name)?;
+        UnixStream::connect(folders::by_descriptor(socket.as_fd())).await
+    }
+
+    async fn leave(&self, id: &LauncherId, target: &Target, channel: Channel) -> Result<(), RelayError> {
+        let (relay, _) = self.relay.as_ref().ok_or(RelayError::Absent)?;
+        let joined = async {
+            let mut near = self.join(id, LEAVING_SOCKET).await?;
+            let name = match &channel {
+                Channel::Disk(device) => disk_channel(device),
+                Channel::Memory | Channel::Words => MEMORY_CHANNEL.to_owned(),
+            };
+            near.write_all(format!("{name}\n").as_bytes()).await?;
+            Ok(near)
+        };
+        let near =
+            joined.await.map_err(|error: io::Error| RelayError::Refused(format!("{LEAVING_SOCKET}: {error}")))?;
+        relay.carry(target, channel, near).await
     }
 
     /// The kubelet's directory of pods.
@@ -136,6 +176,36 @@ impl Host for Machine {
 
     fn give_devices(&self, id: &LauncherId) -> io::Result<()> {
         self.launcher(&id.pod).map_or(Ok(()), |launcher| ownership::give_devices(&launcher.peer))
+    }
+
+    fn reached_at(&self) -> Option<SocketAddr> {
+        self.relay.as_ref().map(|(_, address)| *address)
+    }
+
+    fn ask<'a>(&'a self, target: &'a Target, question: Question) -> Doing<'a, Result<Reply, RelayError>> {
+        Box::pin(async move {
+            let (relay, _) = self.relay.as_ref().ok_or(RelayError::Absent)?;
+            relay.ask(target, &question).await
+        })
+    }
+
+    fn carry<'a>(
+        &'a self,
+        id: &'a LauncherId,
+        target: &'a Target,
+        channel: Channel,
+    ) -> Doing<'a, Result<(), RelayError>> {
+        Box::pin(self.leave(id, target, channel))
+    }
+
+    fn arriving<'a>(&'a self, id: &'a LauncherId, channel: &'a Channel) -> Doing<'a, io::Result<UnixStream>> {
+        Box::pin(async move {
+            match channel {
+                Channel::Memory => self.join(id, MEMORY_SOCKET).await,
+                Channel::Disk(_) => self.join(id, DISKS_SOCKET).await,
+                Channel::Words => Err(io::ErrorKind::InvalidInput.into()),
+            }
+        })
     }
 
     fn clean_up(&self, id: &LauncherId) -> io::Result<()> {

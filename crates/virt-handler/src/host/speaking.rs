@@ -6,7 +6,9 @@ use api::vmi::VirtualMachineInstance;
 use kube::Resource as _;
 use launcher_api::Outcome;
 use launcher_api::client::{self, Client};
-use launcher_api::rpc::{Domain, Empty, GuestModel, ShutdownRequest};
+use launcher_api::rpc::{
+    Domain, Empty, GuestModel, LocalDisks, MigrateRequest, MigrationName, ShutdownRequest, TakeRequest,
+};
 use tonic::{Response, Status};
 
 use super::{Doing, Speaker, Wanted};
@@ -25,7 +27,7 @@ impl Grpc {
 impl Speaker for Grpc {
     fn sync<'a>(&'a self, wanted: Wanted<'a>) -> Doing<'a, (Option<Domain>, Outcome)> {
         Box::pin(async move {
-            let Wanted { vmi, accelerator, mark } = wanted;
+            let Wanted { vmi, accelerator, incoming, mark } = wanted;
             // A list does not always say what it is a list of.
             let whole = VirtualMachineInstance {
                 api_version: Some(VirtualMachineInstance::api_version(&()).into_owned()),
@@ -36,7 +38,7 @@ impl Speaker for Grpc {
                 Ok(instance) => instance,
                 Err(error) => return (None, Outcome::never("", error.to_string())),
             };
-            let wanted = client::Wanted { instance, accelerator, incoming: None, mark };
+            let wanted = client::Wanted { instance, accelerator, incoming, mark };
             client::sync(&mut self.client.clone(), wanted).await
         })
     }
@@ -62,5 +64,37 @@ impl Speaker for Grpc {
 
     fn delete(&self) -> Doing<'_, Result<(), Status>> {
         Box::pin(async move { self.client.clone().delete(Empty {}).await.map(|_| ()) })
+    }
+
+    fn get_domain(&self) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async move { self.client.clone().get_domain(Empty {}).await.map(Response::into_inner) })
+    }
+
+    fn get_local_disks(&self) -> Doing<'_, Result<LocalDisks, Status>> {
+        Box::pin(async move { self.client.clone().get_local_disks(Empty {}).await.map(Response::into_inner) })
+    }
+
+    fn migrate(&self, request: MigrateRequest) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async move { self.client.clone().migrate(request).await.map(Response::into_inner) })
+    }
+
+    fn cancel_migration(&self, name: MigrationName) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async move { self.client.clone().cancel_migration(name).await.map(Response::into_inner) })
+    }
+
+    fn give(&self, name: MigrationName) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async move { self.client.clone().give(name).await.map(Response::into_inner) })
+    }
+
+    fn returned(&self, name: MigrationName) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async move { self.client.clone().returned(name).await.map(Response::into_inner) })
+    }
+
+    fn take(&self, request: TakeRequest) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async move { self.client.clone().take(request).await.map(Response::into_inner) })
+    }
+
+    fn renounce(&self) -> Doing<'_, Result<Domain, Status>> {
+        Box::pin(async move { self.client.clone().renounce(Empty {}).await.map(Response::into_inner) })
     }
 }

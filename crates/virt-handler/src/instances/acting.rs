@@ -25,7 +25,19 @@ impl Instances {
         action: Action,
     ) -> Result<(), InstanceError> {
         match (action, vmi) {
-            (Action::Nothing, _) | (Action::Start | Action::Sync, None) => Ok(()),
+            (Action::Nothing, _) => Ok(()),
+            (
+                Action::Start
+                | Action::Sync
+                | Action::Prepare
+                | Action::Send
+                | Action::Cancel
+                | Action::Settle
+                | Action::HandOver
+                | Action::Return
+                | Action::Take,
+                None,
+            ) => Ok(()),
             (Action::Start, Some(vmi)) => {
                 self.start(id, vmi).await;
                 Ok(())
@@ -34,6 +46,25 @@ impl Instances {
                 self.sync(id, vmi).await;
                 Ok(())
             }
+            (Action::Prepare, Some(vmi)) => {
+                self.prepare(id, vmi).await;
+                Ok(())
+            }
+            (Action::Send, Some(vmi)) => {
+                self.send(id, vmi).await;
+                Ok(())
+            }
+            (Action::Settle, Some(vmi)) => {
+                self.settle(id, vmi).await;
+                Ok(())
+            }
+            (Action::HandOver, Some(vmi)) => {
+                self.hand_over(id, vmi).await;
+                Ok(())
+            }
+            (Action::Cancel, Some(vmi)) => self.cancel(id, vmi).await,
+            (Action::Return, Some(vmi)) => self.go_on_here(id, vmi).await,
+            (Action::Take, Some(vmi)) => self.take(id, vmi).await,
             (Action::Resume, _) => self.resume(id).await,
             (Action::Shutdown { rest }, vmi) => self.shut_down(id, vmi, rest).await,
             (Action::Kill, _) => self.kill(id).await,

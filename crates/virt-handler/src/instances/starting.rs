@@ -5,7 +5,7 @@ use std::hash::{Hash as _, Hasher as _};
 use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
-use launcher_api::rpc::{Accelerator, Domain};
+use launcher_api::rpc::{Accelerator, Domain, Incoming};
 use launcher_api::{Feature, Outcome};
 use manager::cache::Cache;
 use manager::errors::chain;
@@ -29,7 +29,7 @@ impl Instances {
         let started = tokio::select! {
             biased;
             // First: a start that takes no time needs nobody to wait for its end.
-            started = self.try_start(id, vmi) => started,
+            started = self.bring_about(id, vmi, None) => started,
             // What is to be deleted need not start.
             () = self.unwanted(id) => return,
         };
@@ -48,7 +48,7 @@ impl Instances {
 
     /// Tells the launcher what the guest is to be now, and remembers how that went.
     pub(super) async fn sync(&self, id: &LauncherId, vmi: &VirtualMachineInstance) {
-        let outcome = self.try_start(id, vmi).await;
+        let outcome = self.bring_about(id, vmi, None).await;
         let is_news = self.note(id, |notes| notes.efforts.outcome.as_ref() != Some(&outcome));
         match &outcome {
             Outcome::Done => {}
@@ -77,8 +77,14 @@ impl Instances {
         });
     }
 
-    async fn try_start(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Outcome {
-        let (domain, outcome) = match self.tell_launcher(id, vmi).await {
+    /// Makes the guest what the instance says, in this launcher: it boots, or comes from another, or is changed.
+    pub(super) async fn bring_about(
+        &self,
+        id: &LauncherId,
+        vmi: &VirtualMachineInstance,
+        incoming: Option<Incoming>,
+    ) -> Outcome {
+        let (domain, outcome) = match self.tell_launcher(id, vmi, incoming).await {
             Ok(answer) => answer,
             Err(outcome) => return outcome,
         };
@@ -95,12 +101,13 @@ impl Instances {
         &self,
         id: &LauncherId,
         vmi: &VirtualMachineInstance,
+        incoming: Option<Incoming>,
     ) -> Result<(Option<Domain>, Outcome), Outcome> {
         self.setup.host.bring_disks(id, vmi).await?;
         self.connect_network(id, vmi).await?;
         self.setup.host.give_devices(id).map_err(|error| Outcome::retry(chain(&error)))?;
         let speaker = self.launchers.speaker(id).ok_or_else(|| Outcome::retry("the launcher no longer exists"))?;
-        let wanted = Wanted { vmi, accelerator: self.accelerator(), mark: digest(vmi) };
+        let wanted = Wanted { vmi, accelerator: self.accelerator(), incoming, mark: digest(vmi) };
         let answer = timeout(START, speaker.sync(wanted)).await;
         answer.map_err(|_| Outcome::retry("the launcher did not answer in time"))
     }

@@ -8,6 +8,7 @@ use manager::events::Kind;
 use manager::worker::Next;
 
 use super::{InstanceError, Instances, LOOK_AGAIN, Notes};
+use crate::decide::{Milestone, Plan};
 use crate::launchers::{LauncherId, View};
 use crate::node;
 use crate::status::{self, Facts};
@@ -18,8 +19,9 @@ impl Instances {
         &self,
         id: &LauncherId,
         vmi: &VirtualMachineInstance,
-        phase: Option<&Phase>,
+        plan: &Plan,
     ) -> Result<Option<Next>, InstanceError> {
+        let phase = plan.phase.as_ref();
         let starts = phase.is_some_and(Phase::is_running) && vmi.phase().is_scheduled();
         // After a crash between the start and its write, the network is there and only its addresses are unknown.
         if starts && let Err(failure) = self.connect_network(id, vmi).await {
@@ -28,7 +30,7 @@ impl Instances {
         if starts && self.note(id, |notes| notes.guest.is_none()) {
             self.fetch_guest(id).await;
         }
-        let Some(next) = self.next_status(id, vmi, phase) else { return Ok(None) };
+        let Some(next) = self.next_status(id, vmi, plan) else { return Ok(None) };
         let Some(patch) = status::change(vmi, &next) else { return Ok(None) };
         let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &id.key.namespace);
         match api.patch(&id.key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
@@ -50,10 +52,11 @@ impl Instances {
         &self,
         id: &LauncherId,
         vmi: &VirtualMachineInstance,
-        phase: Option<&Phase>,
+        plan: &Plan,
     ) -> Option<VirtualMachineInstance> {
+        let phase = plan.phase.as_ref();
         let Notes { efforts, links, guest: model, .. } = self.note(id, |notes| notes.clone());
-        if phase.is_none() && efforts.failure().is_none() {
+        if phase.is_none() && plan.milestone.is_none() && efforts.failure().is_none() {
             return None;
         }
         let View { domain, guest, .. } = self.launchers.view(id).unwrap_or_default();
@@ -69,13 +72,23 @@ impl Instances {
             machine,
             is_emulated: offer.as_deref().is_some_and(|offer| offer.is_emulated),
         };
-        Some(status::next(vmi, phase, &facts, (self.now)()))
+        let now = (self.now)();
+        // What is not the launcher's own guest yet is not told of.
+        let mut next = match &plan.milestone {
+            Some(Milestone::Prepared) => vmi.clone(),
+            Some(Milestone::Failed { .. }) if phase.is_none() => vmi.clone(),
+            _ => status::next(vmi, phase, &facts, now),
+        };
+        if let Some(milestone) = &plan.milestone {
+            status::migration::reached(&mut next, milestone, self.setup.host.reached_at(), now);
+        }
+        Some(next)
     }
 
     /// What people should read of a new phase.
     fn tell(&self, old: &VirtualMachineInstance, new: &VirtualMachineInstance, why: &str) {
         if old.phase() == new.phase() {
-            return;
+            return self.tell_migration(old, new);
         }
         tracing::info!(phase = %new.phase(), "the phase of the instance changed");
         let (kind, reason, message) = match new.phase() {
@@ -85,6 +98,31 @@ impl Instances {
             _ => return,
         };
         self.record_event(new, kind, reason, message);
+    }
+}
+
+impl Instances {
+    /// What people should read of a migration.
+    fn tell_migration(&self, old: &VirtualMachineInstance, new: &VirtualMachineInstance) {
+        let state =
+            |vmi: &VirtualMachineInstance| vmi.status.as_ref().and_then(|status| status.migration_state.clone());
+        let (Some(old), Some(now)) = (state(old), state(new)) else { return };
+        if old.completed == now.completed {
+            return;
+        }
+        let node = now.target_node.unwrap_or_default();
+        match now.failure_reason.filter(|_| now.failed == Some(true)) {
+            Some(why) => {
+                tracing::warn!(why, "the migration failed; the guest stays");
+                let message = format!("VirtualMachineInstance migration failed: {why}");
+                self.record_event(new, Kind::Warning, "Migrated", message);
+            }
+            None => {
+                tracing::info!(node, "the guest has moved");
+                let message = format!("The VirtualMachineInstance migrated to node {node}.");
+                self.record_event(new, Kind::Normal, "Migrated", message);
+            }
+        }
     }
 }
 

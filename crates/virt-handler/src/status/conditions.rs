@@ -67,8 +67,10 @@ pub(super) fn running(vmi: &mut VirtualMachineInstance, entered: bool, facts: &F
     } else {
         remove(vmi, SOFTWARE_EMULATION);
     }
-    let (reason, message) = migration::why_not(vmi);
-    set(vmi, LIVE_MIGRATABLE, false, (reason, &message), now);
+    match migration::why_not(vmi) {
+        Some((reason, message)) => set(vmi, LIVE_MIGRATABLE, false, (reason, &message), now),
+        None => set(vmi, LIVE_MIGRATABLE, true, ("", ""), now),
+    }
     if entered && is_paused(domain.state()) {
         set(vmi, READY, false, not_running(), now);
     } else if entered && waits_for_guest(vmi) {

@@ -131,8 +131,12 @@ fn a_claim_that_only_one_node_may_write_keeps_its_guest_there() {
         let mut vmi = vmi("Running", &claim(mode));
         let volumes = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "c" } }]);
         vmi.spec.volumes = serde_json::from_value(volumes).unwrap();
-        migration::why_not(&vmi).0
+        let annotations = vmi.metadata.annotations.get_or_insert_default();
+        annotations.insert(api::names::annotation::GUEST.to_owned(), "{}".to_owned());
+        migration::why_not(&vmi).map(|(reason, _)| reason)
     };
-    assert_eq!(reason("ReadWriteOnce"), "DisksNotLiveMigratable");
-    assert_eq!(reason("ReadWriteMany"), "MigrationNotSupported");
+    assert_eq!(reason("ReadWriteOnce"), Some("DisksNotLiveMigratable"));
+    assert_eq!(reason("ReadWriteMany"), None);
+    let old = vmi("Running", &json!({}));
+    assert_eq!(migration::why_not(&old).map(|(reason, _)| reason), Some("MigrationNotSupported"), "it has no model");
 }

@@ -183,7 +183,7 @@ impl Launcher for Fake {
     }
 
     async fn sync(&self, request: Request<rpc::SyncRequest>) -> Result<Response<Domain>, Status> {
-        let rpc::SyncRequest { instance, mark, .. } = request.into_inner();
+        let rpc::SyncRequest { instance, mark, incoming, .. } = request.into_inner();
         let instance: serde_json::Value = serde_json::from_slice(&instance).unwrap();
         self.0.called(&format!("sync {}", instance["metadata"]["name"].as_str().unwrap()));
         let outcome = self.0.outcome.lock().unwrap().clone();
@@ -193,7 +193,10 @@ impl Launcher for Fake {
                 return Err(Status::invalid_argument(never.to_string()));
             }
             Some(Outcome::Retry { .. } | Outcome::Never(_)) => {}
-            _ if self.0.domain.borrow().state() == State::Absent => self.0.tell(State::Running, End::Unspecified),
+            _ if self.0.domain.borrow().state() == State::Absent => {
+                let state = if incoming.is_some() { State::Awaiting } else { State::Running };
+                self.0.tell(state, End::Unspecified);
+            }
             _ => {}
         }
         if !self.0.is_old && !matches!(outcome, Some(Outcome::Retry { .. })) {

@@ -1,8 +1,14 @@
 //! Several launchers of one instance: only the one that holds the guest is started in, and says how it is.
 
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use certificates::CertificateError;
 use kube::api::{DeleteParams, Patch};
 use launcher_api::rpc::{End, State};
 use serde_json::{Value, json};
+use tokio_rustls::rustls::{ClientConfig, ServerConfig};
+use virt_handler::{Credentials, Relay, Settings};
 
 use crate::bench::{Bench, NODE, seconds};
 
@@ -18,7 +24,13 @@ fn migration(from: &str, to: &str) -> Value {
 /// An instance that runs elsewhere and is about to come here.
 async fn coming(bench: &Bench) {
     bench
-        .instance("a", "other", &json!({ "metadata": { "labels": { "kubevirt.io/migrationTargetNodeName": NODE } } }))
+        .instance(
+            "a",
+            "other",
+            &json!({ "metadata": {
+            "labels": { "kubevirt.io/migrationTargetNodeName": NODE }, "annotations": { "orlop.dev/guest": "{}" },
+        } }),
+        )
         .await;
     let pods = json!({ "pod-a": "other", "pod-t": NODE });
     change(
@@ -28,30 +40,76 @@ async fn coming(bench: &Bench) {
     .await;
 }
 
+/// Nobody connects in these tests.
+struct NoCredentials;
+
+impl Credentials for NoCredentials {
+    fn server(&self) -> Result<Arc<ServerConfig>, CertificateError> {
+        Err(CertificateError::None { place: "a test".to_owned() })
+    }
+
+    fn client(&self) -> Result<Arc<ClientConfig>, CertificateError> {
+        Err(CertificateError::None { place: "a test".to_owned() })
+    }
+}
+
+/// A handler that guests can come to.
+fn with_relay(bench: &Bench) -> Settings {
+    let relay = Relay { address: Ipv4Addr::LOCALHOST.into(), port: 0, credentials: Arc::new(NoCredentials) };
+    Settings { relay: Some(relay), ..bench.settings() }
+}
+
 #[tokio::test(start_paused = true)]
-async fn nothing_is_started_in_a_launcher_that_awaits_a_guest_and_it_says_no_phase() {
+async fn a_guest_that_comes_is_awaited_and_then_told_of_where_it_is() {
+    let bench = Bench::new().await;
+    let _handler = bench.handler_with(with_relay(&bench)).await;
+    let target = bench.launcher("pod-t");
+    coming(&bench).await;
+    seconds(5).await;
+    assert_eq!((target.calls(), target.state()), (vec!["sync a".to_owned()], State::Awaiting));
+    let vmi = bench.vmi("a").await;
+    let status = vmi.status.unwrap();
+    let state = status.migration_state.unwrap();
+    assert_eq!(state.target_node_address.as_deref(), Some("127.0.0.1"));
+    assert_eq!(state.target_direct_migration_node_ports.map(|ports| ports.len()), Some(1));
+    assert_eq!((status.node_name.as_deref(), bench.writes().len()), (Some("other"), 1), "the guest is not here yet");
+
+    target.tell(State::Running, End::Unspecified);
+    seconds(5).await;
+    let vmi = bench.vmi("a").await;
+    assert_eq!(vmi.metadata.labels.as_ref().unwrap()["kubevirt.io/nodeName"], NODE);
+    assert!(!vmi.metadata.labels.unwrap().contains_key("kubevirt.io/migrationTargetNodeName"));
+    let status = vmi.status.unwrap();
+    let state = status.migration_state.unwrap();
+    assert_eq!((state.completed, state.failed), (Some(true), None));
+    assert_eq!(status.node_name.as_deref(), Some(NODE));
+    assert_eq!(status.interfaces.unwrap()[0].ip_address.as_deref(), Some("10.88.0.5"), "where it is reached now");
+    assert_eq!((status.phase.unwrap().to_string().as_str(), target.calls()), ("Running", Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_no_guest_can_come_to_says_so() {
     let bench = Bench::new().await;
     let _handler = bench.handler().await;
     let target = bench.launcher("pod-t");
     coming(&bench).await;
     seconds(5).await;
-    assert_eq!((target.calls(), bench.records()), (Vec::new(), 1), "it is known, and left alone");
-    for (state, end) in [(State::Running, End::Unspecified), (State::Ended, End::Crashed)] {
-        target.tell(state, end);
-        seconds(5).await;
-        assert_eq!((bench.phase("a").await.as_str(), bench.writes().len()), ("Running", 0), "{state:?}");
-    }
-    assert_eq!(target.calls(), [""; 0]);
+    let vmi = bench.vmi("a").await;
+    let state = vmi.status.unwrap().migration_state.unwrap();
+    assert_eq!(state.failed, Some(true));
+    assert!(state.failure_reason.unwrap().contains("takes no part in migrations"));
+    assert!(!target.calls().contains(&"sync a".to_owned()), "nothing was started");
+    assert_eq!(bench.phase("a").await, "Running");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_launcher_that_waits_in_vain_is_let_go() {
     let bench = Bench::new().await;
-    let handler = bench.handler().await;
+    let handler = bench.handler_with(with_relay(&bench)).await;
     let target = bench.launcher("pod-t");
     coming(&bench).await;
     seconds(5).await;
-    target.tell(State::Awaiting, End::Unspecified);
+    assert_eq!((target.calls(), target.state()), (vec!["sync a".to_owned()], State::Awaiting));
     drop(handler);
     // The migration fails while nobody looks, and the node is not told of the instance any more.
     let labels = json!({ "kubevirt.io/migrationTargetNodeName": null });

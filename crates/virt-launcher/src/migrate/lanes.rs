@@ -13,26 +13,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use launcher_api::names::LEAVING_SOCKET;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Where virt-handler connects to carry a guest away.
-pub const LEAVING_SOCKET: &str = "leaving.sock";
-/// The channel of a guest's memory.
-pub const MEMORY: &str = "memory";
 /// How long virt-handler, and then QEMU, may take to connect.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest name of a channel.
 const LONGEST: usize = 64;
 const BUFFER: usize = 128 << 10;
-
-/// The channel of a disk.
-#[must_use]
-pub fn disk(device: &str) -> String {
-    format!("disk {device}")
-}
 
 /// Connections that carry a guest away.
 #[derive(Debug)]
@@ -224,6 +215,8 @@ async fn copy(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + U
 
 #[cfg(test)]
 mod tests {
+    use launcher_api::names::MEMORY_CHANNEL as MEMORY;
+
     use super::*;
 
     async fn pumped() -> (UnixStream, UnixStream, Pump) {

@@ -10,11 +10,12 @@ use hypervisor::guest::{Guest, Kind, Media};
 use hypervisor::qmp::commands::{BlockJobCancel, BlockdevAdd, BlockdevDel, BlockdevMirror, QueryNamedBlockNodes};
 use hypervisor::qmp::{Event, Qmp, QmpError};
 use hypervisor::render;
+use launcher_api::names::disk_channel;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast::Receiver;
 
-use super::lanes::{self, Lanes, Pump};
+use super::lanes::{Lanes, Pump};
 use super::target::Export;
 use crate::volumes::Prepared;
 
@@ -190,7 +191,7 @@ impl Mirrors {
     ) -> Result<(), MirrorError> {
         for (device, is_layered) in disks {
             let lost = |source| MirrorError::Lane { device: device.clone(), source };
-            let lane = lanes.lane(&lanes::disk(device)).await.map_err(lost)?;
+            let lane = lanes.lane(&disk_channel(device)).await.map_err(lost)?;
             let name = name(device);
             let server = json!({ "type": "unix", "path": lane.path() });
             let node = json!({ "driver": "nbd", "node-name": name, "server": server, "export": device });

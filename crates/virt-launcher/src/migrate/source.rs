@@ -12,12 +12,13 @@ use hypervisor::qmp::commands::{
     SetMigrationParameters,
 };
 use hypervisor::qmp::{Event, QmpError};
+use launcher_api::names::MEMORY_CHANNEL;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use super::lanes::{self, Lanes, Pump};
+use super::lanes::{Lanes, Pump};
 use super::mirror::{MirrorError, Mirrors};
 use super::pace::{Judgement, Limits, Pace};
 use super::target::CAPABILITIES;
@@ -145,7 +146,7 @@ impl Sending {
         qmp.execute(SetMigrationCapabilities::on(&capabilities)).await?;
         let downtime_limit = u64::try_from(limits.downtime.as_millis()).ok();
         qmp.execute(SetMigrationParameters { max_bandwidth: Some(limits.bandwidth), downtime_limit }).await?;
-        let lane = lanes.lane(lanes::MEMORY).await.map_err(SendError::Lane)?;
+        let lane = lanes.lane(MEMORY_CHANNEL).await.map_err(SendError::Lane)?;
         let uri = format!("unix:{}", lane.path());
         let (begun, pump) = tokio::join!(qmp.execute(Migrate { uri }), lane.connect());
         begun?;

@@ -5,11 +5,7 @@ use std::path::Path;
 use hypervisor::qmp::commands::{BlockExportAdd, MigrateIncoming, NbdServerStart, SetMigrationCapabilities};
 use hypervisor::qmp::{Qmp, QmpError};
 use hypervisor::render;
-
-/// Where QEMU listens for a guest's memory. The first that connects is its source.
-pub const MEMORY_SOCKET: &str = "arriving.sock";
-/// Where QEMU listens for the contents of its disks.
-pub const DISKS_SOCKET: &str = "arriving-disks.sock";
+use launcher_api::names::{DISKS_SOCKET, MEMORY_SOCKET};
 
 /// What both sides of a migration turn on: QEMU tells what happens, the target confirms that it has everything, the source waits
 /// before the switch, and the target leaves its images alone until its guest is to run.

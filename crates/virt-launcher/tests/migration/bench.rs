@@ -11,6 +11,7 @@ use hypervisor::guest::Guest;
 use hypervisor::process::{GUARD, exec_guarded};
 use launcher_api::Outcome;
 use launcher_api::client::{self, Client};
+use launcher_api::names;
 use launcher_api::rpc::{
     Course, Domain, Empty, End, ExecRequest, Incoming, MigrateRequest, Migration, MigrationLimits, State, SyncRequest,
 };
@@ -24,7 +25,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use virt_launcher::boot::Workbench;
-use virt_launcher::migrate::{lanes, target};
 use virt_launcher::server::Service;
 use virt_launcher::volumes::VolumePaths;
 
@@ -323,12 +323,13 @@ impl Pair {
         self.source.client.migrate(self.request.clone()).await?;
         let (from, to) = (self.source.folder.path(), self.target.folder.path());
         let copied = self.request.disks.iter().filter(|disk| disk.is_copied);
-        let mut channels: Vec<(String, PathBuf, Answers)> =
-            copied.map(|disk| (lanes::disk(&disk.device), to.join(target::DISKS_SOCKET), Answers::Pass)).collect();
-        channels.push((lanes::MEMORY.to_owned(), to.join(target::MEMORY_SOCKET), answers));
+        let mut channels: Vec<(String, PathBuf, Answers)> = copied
+            .map(|disk| (names::disk_channel(&disk.device), to.join(names::DISKS_SOCKET), Answers::Pass))
+            .collect();
+        channels.push((names::MEMORY_CHANNEL.to_owned(), to.join(names::MEMORY_SOCKET), answers));
         let mut carrying = Carrying(Vec::new());
         for (channel, socket, answers) in channels {
-            let mut near = UnixStream::connect(from.join(lanes::LEAVING_SOCKET)).await?;
+            let mut near = UnixStream::connect(from.join(names::LEAVING_SOCKET)).await?;
             near.write_all(format!("{channel}\n").as_bytes()).await?;
             let far = UnixStream::connect(&socket).await?;
             carrying.0.push(tokio::spawn(carry(near, far, answers)).abort_handle());

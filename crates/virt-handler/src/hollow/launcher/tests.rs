@@ -33,7 +33,7 @@ fn launcher(behaviour: Behaviour, ledger: &Arc<Said>) -> Spoken<impl Fn() + Send
 }
 
 async fn sync<F: Fn() + Send + Sync>(spoken: &Spoken<F>, vmi: &VirtualMachineInstance) -> Outcome {
-    spoken.sync(Wanted { vmi, accelerator: Accelerator::Unspecified, mark: 7 }).await.1
+    spoken.sync(Wanted { vmi, accelerator: Accelerator::Unspecified, incoming: None, mark: 7 }).await.1
 }
 
 #[tokio::test(start_paused = true)]

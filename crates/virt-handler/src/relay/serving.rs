@@ -1,0 +1,130 @@
+//! The target's side: who is let in, and what becomes of what it sends.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::server::TlsStream;
+
+use super::wire::{Answer, Channel, Frame, Question, Reply, read, write};
+use super::{Credentials, GREETING, mind_silence};
+use crate::host::Doing;
+
+/// Connections at the same time: a migration has one for its memory, one for each disk, and one for words.
+const MOST: usize = 256;
+/// Channels that are remembered as carried; those of migrations that are over are forgotten first.
+const REMEMBERED: usize = 4096;
+
+/// What a node awaits. Asked for each connection, when its frame has come.
+pub(crate) trait Door: Send + Sync {
+    /// Whether `node` may send this, and where it goes. Refused in words for people.
+    fn admit<'a>(&'a self, node: &'a str, frame: &'a Frame) -> Doing<'a, Result<Admitted, String>>;
+
+    /// Replies to a question of somebody who was let in.
+    fn reply<'a>(&'a self, frame: &'a Frame, question: Question) -> Doing<'a, Reply>;
+}
+
+/// Where a channel goes.
+pub(crate) enum Admitted {
+    /// To QEMU.
+    Stream(UnixStream),
+    /// To whoever replies.
+    Words,
+}
+
+/// Serves the connections of other nodes for as long as it is polled.
+pub(crate) async fn serve(listener: TcpListener, credentials: Arc<dyn Credentials>, door: Arc<dyn Door>) {
+    let carried = Arc::new(Mutex::new(BTreeSet::new()));
+    let places = Arc::new(Semaphore::new(MOST));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            // Out of descriptors, for example: others may end meanwhile.
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection for a migration");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let (credentials, door, carried) = (credentials.clone(), door.clone(), carried.clone());
+        tokio::spawn(async move {
+            if let Err(error) = receive(stream, credentials.as_ref(), door.as_ref(), &carried).await {
+                tracing::info!(%error, %address, "a connection for a migration ended");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn receive(
+    stream: TcpStream,
+    credentials: &dyn Credentials,
+    door: &dyn Door,
+    carried: &Mutex<BTreeSet<Frame>>,
+) -> io::Result<()> {
+    mind_silence(&stream)?;
+    // A handshake takes the certificates of its moment.
+    let acceptor = TlsAcceptor::from(credentials.server().map_err(io::Error::other)?);
+    let greeting = async {
+        let mut stream = acceptor.accept(stream).await?;
+        let node = node_of(&stream)?;
+        let frame: Frame = read(&mut stream).await?;
+        match admit(door, &node, &frame, carried).await {
+            Ok(admitted) => {
+                write(&mut stream, &Answer::Welcome).await?;
+                Ok((stream, frame, admitted))
+            }
+            Err(why) => {
+                write(&mut stream, &Answer::Refused { why: why.clone() }).await?;
+                stream.shutdown().await?;
+                Err(io::Error::other(why))
+            }
+        }
+    };
+    let (mut stream, frame, admitted) = timeout(GREETING, greeting).await.map_err(io::Error::from)??;
+    match admitted {
+        Admitted::Stream(mut near) => copy_bidirectional(&mut stream, &mut near).await.map(drop),
+        Admitted::Words => {
+            let question = timeout(GREETING, read(&mut stream)).await.map_err(io::Error::from)??;
+            let reply = door.reply(&frame, question).await;
+            write(&mut stream, &reply).await?;
+            stream.shutdown().await
+        }
+    }
+}
+
+/// Lets a connection in, each channel once.
+async fn admit(
+    door: &dyn Door,
+    node: &str,
+    frame: &Frame,
+    carried: &Mutex<BTreeSet<Frame>>,
+) -> Result<Admitted, String> {
+    let admitted = door.admit(node, frame).await?;
+    if frame.channel == Channel::Words {
+        return Ok(admitted);
+    }
+    let mut carried = carried.lock().unwrap_or_else(PoisonError::into_inner);
+    if carried.len() >= REMEMBERED {
+        carried.retain(|one| one.migration == frame.migration);
+    }
+    if carried.insert(frame.clone()) { Ok(admitted) } else { Err("this channel was carried already".to_owned()) }
+}
+
+/// The node that is on the other side, by its certificate.
+fn node_of(stream: &TlsStream<TcpStream>) -> io::Result<String> {
+    let (_, connection) = stream.get_ref();
+    let certificate = connection.peer_certificates().and_then(<[CertificateDer<'_>]>::first);
+    let certificate = certificate.ok_or_else(|| io::Error::other("the peer showed no certificate"))?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(io::Error::other)?;
+    let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    name.map(ToOwned::to_owned).ok_or_else(|| io::Error::other("the peer's certificate names no node"))
+}
