@@ -11,8 +11,10 @@
 //! - Pods are added at the same time and removed one by one, while none is added: whatever is in the bridge and in no record
 //!   then belongs to nobody.
 //! - Several processes may share a network, one for each node: see [`sharing`].
+//! - Addresses go along with whom they belong to: see [`claims`].
 
 mod addresses;
+mod claims;
 mod error;
 mod guard;
 mod host;
@@ -22,14 +24,14 @@ mod reach;
 mod records;
 mod sharing;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::{Mutex, RwLock};
+use tokio::sync::{Mutex, RwLock, watch};
 
 use crate::kernel::MAX_NAME;
 use crate::links::Links;
@@ -109,6 +111,8 @@ pub struct Cni {
     plugins: RwLock<()>,
     records: Mutex<Records>,
     reach: std::sync::Mutex<reach::Reach>,
+    /// What pods of this process have claimed.
+    claimed: watch::Sender<BTreeMap<String, Vec<IpAddr>>>,
 }
 
 impl Cni {
@@ -130,7 +134,8 @@ impl Cni {
         let pools = pools(&settings.network)?;
         let records = Records::open(&settings.state).map_err(records_error("read"))?;
         let (plugins, reach) = Default::default();
-        Ok(Self { settings, pools, plugins, records: Mutex::new(records), reach })
+        let claimed = watch::Sender::new(claims::of(&records, &settings));
+        Ok(Self { settings, pools, plugins, records: Mutex::new(records), reach, claimed })
     }
 
     /// The network that was made with these records, whatever the settings are by now; none if there is none.
@@ -214,6 +219,7 @@ impl Cni {
             namespace,
             pod: format!("{}/{}", pod.namespace, pod.name),
             addresses,
+            identity: pod.identity.clone(),
             host_ports: pod.host_ports.clone(),
             node: self.settings.node.clone(),
             progress: Progress::Adding,
@@ -330,6 +336,7 @@ impl Cni {
         }
         self.remove_leftovers(records, Some(&record.id)).await?;
         records.remove(&record.id).map_err(records_error("remove"))?;
+        self.claimed.send_if_modified(|claimed| claimed.remove(&record.id).is_some());
         if records.pods.values().all(|record| record.host_ports.is_empty())
             && let Some(former) = &records.former
             && let Some(tables) = &former.nat_tables

@@ -1,13 +1,13 @@
 //! Links and their addresses, by rtnetlink, in the namespace that the calling thread was in when this was opened.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures_util::TryStreamExt;
 use rtnetlink::packet_route::AddressFamily;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage, AddressScope};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use rtnetlink::{Handle, LinkBridge, LinkUnspec};
+use rtnetlink::{Handle, LinkBridge, LinkUnspec, RouteMessageBuilder};
 use tokio::task::JoinHandle;
 
 use crate::mac::Mac;
@@ -101,6 +101,16 @@ impl Links {
         self.set(link, "bring up", LinkUnspec::new_with_index(link.index).up().build()).await
     }
 
+    pub(crate) async fn down(&self, link: &Link) -> Result<(), LinkError> {
+        self.set(link, "take down", LinkUnspec::new_with_index(link.index).down().build()).await
+    }
+
+    /// Gives a link its Ethernet address, also while it is up. The kernel announces its addresses then, if it was told to.
+    pub(crate) async fn set_mac(&self, link: &Link, mac: Mac) -> Result<(), LinkError> {
+        let message = LinkUnspec::new_with_index(link.index).address(mac.octets().to_vec()).build();
+        self.set(link, "set the Ethernet address of", message).await
+    }
+
     /// Puts a link into a bridge and brings it up.
     pub(crate) async fn join(&self, link: &Link, bridge: &Link, mtu: u32) -> Result<(), LinkError> {
         let message = LinkUnspec::new_with_index(link.index).mtu(mtu).controller(bridge.index).up().build();
@@ -120,6 +130,53 @@ impl Links {
     pub(crate) async fn address(&self, link: &Link, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
         match self.handle.address().add(link.index, address, prefix).execute().await {
             Err(error) if code(&error) != Some(libc::EEXIST) => Err(failed("address", &link.name)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Links::address`], without asking first whether somebody else has it: whoever had it is known to have lost it.
+    pub(crate) async fn address_at_once(&self, link: &Link, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
+        let mut request = self.handle.address().add(link.index, address, prefix);
+        if address.is_ipv6() {
+            request.message_mut().attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+        match request.execute().await {
+            Err(error) if code(&error) != Some(libc::EEXIST) => Err(failed("address", &link.name)(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes all addresses of a link but these, and with the last of a family its routes.
+    pub(crate) async fn take_other_addresses(&self, link: &Link, kept: &[IpAddr]) -> Result<(), LinkError> {
+        let found = self.handle.address().get().set_link_index_filter(link.index).execute();
+        let found: Vec<AddressMessage> = found.try_collect().await.map_err(failed("ask", &link.name))?;
+        for message in found {
+            if own(&message).is_some_and(|address| kept.contains(&address)) {
+                continue;
+            }
+            match self.handle.address().del(message).execute().await {
+                // It went with another one.
+                Err(error) if code(&error) != Some(libc::EADDRNOTAVAIL) => {
+                    return Err(failed("take an address of", &link.name)(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Leads whatever has no other way to a gateway on this link.
+    pub(crate) async fn default_route(&self, link: &Link, gateway: IpAddr) -> Result<(), LinkError> {
+        let route = match gateway {
+            IpAddr::V4(gateway) => {
+                RouteMessageBuilder::<Ipv4Addr>::new().gateway(gateway).output_interface(link.index).build()
+            }
+            IpAddr::V6(gateway) => {
+                RouteMessageBuilder::<Ipv6Addr>::new().gateway(gateway).output_interface(link.index).build()
+            }
+        };
+        match self.handle.route().add(route).execute().await {
+            Err(error) if code(&error) != Some(libc::EEXIST) => Err(failed("route by", &link.name)(error)),
             _ => Ok(()),
         }
     }
@@ -151,6 +208,11 @@ fn reachable(message: &AddressMessage) -> Option<IpAddr> {
     if message.header.scope != AddressScope::Universe {
         return None;
     }
+    own(message)
+}
+
+/// The address that a message is about.
+fn own(message: &AddressMessage) -> Option<IpAddr> {
     let is_v4 = message.header.family == AddressFamily::Inet;
     message.attributes.iter().find_map(|attribute| match attribute {
         // On a link between two, `Address` is the other's.

@@ -1,6 +1,8 @@
 //! Pods' networks with the real plugins, on a machine that is a namespace of its own.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "cni/claims.rs"]
+mod claims;
 #[path = "support/datagrams.rs"]
 mod datagrams;
 #[path = "cni/guard.rs"]
@@ -42,6 +44,9 @@ fn main() -> std::process::ExitCode {
             reach::a_machine_without_ipv6_for_pods_has_no_way_around,
             guard::a_pod_sends_in_its_own_name_alone,
             guard::a_pod_does_not_tell_others_where_addresses_are_that_it_was_not_given,
+            claims::addresses_follow_their_identity_from_pod_to_pod_and_back,
+            claims::a_claim_that_was_cut_off_is_finished_by_the_next,
+            claims::nobody_claims_what_belongs_to_another,
             sharing::agents_share_a_network_and_leave_each_other_alone,
         ])
 }

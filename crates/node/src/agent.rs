@@ -17,6 +17,7 @@
 
 mod adopt;
 mod backoff;
+mod claims;
 mod container;
 mod decide;
 mod devices;
@@ -236,6 +237,7 @@ impl Agent {
             biased;
             () = work => {}
             () = feed => {}
+            () = claims::follow(shared) => {}
             () = node::keep(shared) => {}
             () = shared.devices.serve() => {}
             () = node::collect_images(shared) => {}

@@ -18,6 +18,7 @@ mod kubeconfig;
 mod lifecycle;
 mod logging;
 mod logs;
+mod migrate;
 mod network_setup;
 mod node;
 mod of_node;
@@ -79,6 +80,7 @@ enum Command {
     Reset(lifecycle::GuestArguments),
     /// Ask a VM's guest to reboot.
     SoftReboot(lifecycle::GuestArguments),
+    Migrate(migrate::Arguments),
     Console(console::Arguments),
     Kubeconfig(kubeconfig::Arguments),
     Logs(logs::Arguments),
@@ -123,6 +125,7 @@ fn main() -> ExitCode {
         Command::SoftReboot(arguments) => {
             lifecycle::run_guest(&arguments, GuestVerb::SoftReboot, &mut std::io::stdout())
         }
+        Command::Migrate(arguments) => migrate::run(&arguments, &mut std::io::stdout()),
         Command::Console(arguments) => console::run(&arguments),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, &mut std::io::stdout()),
         Command::Logs(arguments) => logs::run(&arguments, &mut std::io::stdout()),

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::NodeGuests;
 use crate::host::Machine;
 use crate::instances::{Instances, Nodes, Setup};
-use crate::networks::{Masquerade, Networks};
+use crate::networks::{Addresses, Masquerade, Networks};
 use crate::node::{Found, NodeKeeper};
 use crate::records::Records;
 use crate::relay::{self, Relay};
@@ -41,6 +41,8 @@ pub struct Settings {
     pub guests: NodeGuests,
     /// How guests come from other nodes and go there; none where there are no others.
     pub relay: Option<Relay>,
+    /// Lets addresses come along with guests; none where the pods' network cannot do that.
+    pub addresses: Option<Arc<dyn Addresses>>,
     /// Instances that are looked at at the same time.
     pub workers: usize,
     /// Whether to say at the end that the node takes no more instances. Where virt-handler comes right back, that would only
@@ -67,6 +69,7 @@ impl Settings {
             findings: watch::Sender::new(None),
             guests: NodeGuests::default(),
             relay: None,
+            addresses: None,
             workers: WORKERS,
             withdraw: false,
             devices: true,
@@ -107,7 +110,8 @@ impl Handler {
         let state = settings.state.join("networks");
         let door = settings.relay.clone().and_then(open);
         let relay = door.as_ref().and_then(|(listener, relay)| Some((relay.clone(), listener.local_addr().ok()?)));
-        let host = Machine::new(settings.pods(), state, context.client.clone(), networks).with_relay(relay);
+        let host = Machine::new(settings.pods(), state, context.client.clone(), networks)
+            .with_relay(relay, settings.addresses.clone());
         let host = Arc::new(host);
         settings.guests.are_of(&settings.node, host.clone());
         let selected = |label: &str| context.caches.selected(&format!("{label}={}", settings.node), &[]);

@@ -10,7 +10,7 @@ pub(crate) mod machine;
 pub(crate) mod speaking;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,6 +56,10 @@ pub(crate) trait Host: Send + Sync {
 
     /// Where the handlers of other nodes reach this one; none where no guest can come or go.
     fn reached_at(&self) -> Option<SocketAddr>;
+
+    /// Has the addresses of a guest come to the launcher that is to go on with it; what it is reached at then. None where addresses stay
+    /// with their pods.
+    fn claim_addresses<'a>(&'a self, id: &'a LauncherId) -> Doing<'a, Result<Option<Vec<IpAddr>>, String>>;
 
     /// Asks the handler of another node about a launcher that a guest is to come to.
     fn ask<'a>(&'a self, target: &'a Target, question: Question) -> Doing<'a, Result<Reply, RelayError>>;

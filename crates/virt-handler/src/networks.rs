@@ -1,6 +1,7 @@
 //! The guest's network, set up in the launcher's namespace before the guest starts.
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -71,6 +72,17 @@ pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Vec<Link>, NetworkE
 pub trait Networks: Send + Sync {
     /// Makes the networks of an instance and hands them to its launcher. May be repeated: what is there stays.
     fn connect<'a>(&'a self, place: Place, vmi: &'a VirtualMachineInstance) -> Connecting<'a>;
+}
+
+/// The result of [`Addresses::claim`]; why not, in words.
+pub type Claiming<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, String>> + Send + 'a>>;
+
+/// Addresses that stay a guest's when it goes on in another pod. Where there are none, a guest that moved is reached at the address of
+/// its new pod.
+pub trait Addresses: std::fmt::Debug + Send + Sync {
+    /// Gives a pod, by its UID, the addresses of the guest that it holds now, and takes them from the pod that held it before. Returns
+    /// what the pod has then. May be repeated.
+    fn claim<'a>(&'a self, pod: &'a str) -> Claiming<'a>;
 }
 
 /// The masquerade binding, made by a short-lived process of this program.

@@ -95,7 +95,8 @@ impl AddressHistory {
     }
 
     /// One address of each pool that nobody has, and remembers them. An identity gets its own if they are free; what
-    /// other identities had is left to them as long as there are others.
+    /// other identities had is left to them as long as there are others. An identity whose addresses are all in use is in another
+    /// pod still: those stay its own, and this one gets others for the meantime.
     pub(crate) fn choose(
         &mut self,
         pools: &[Pool],
@@ -103,6 +104,8 @@ impl AddressHistory {
         identity: Option<&str>,
     ) -> Result<Vec<IpAddr>, Exhausted> {
         let mine: Vec<IpAddr> = identity.map(|identity| self.of(identity)).unwrap_or_default();
+        let is_elsewhere = !mine.is_empty() && mine.iter().all(|address| used.contains(address));
+        let identity = identity.filter(|_| !is_elsewhere);
         let chosen: Result<Vec<IpAddr>, Exhausted> = pools.iter().map(|pool| self.one(*pool, used, &mine)).collect();
         let chosen = chosen?;
         for address in &chosen {
@@ -116,12 +119,18 @@ impl AddressHistory {
             Some(owner.as_str()) != identity && !addresses.iter().any(|address| chosen.contains(address))
         });
         self.remembered.extend(identity.map(|identity| (identity.to_owned(), chosen.clone())));
-        let excess = self.remembered.len().saturating_sub(MAX_REMEMBERED);
-        self.remembered.drain(..excess);
+        let mut excess = self.remembered.len().saturating_sub(MAX_REMEMBERED);
+        // Whoever has its addresses is not forgotten, however long ago it got them.
+        self.remembered.retain(|(_, addresses)| {
+            let is_kept = excess == 0 || addresses.iter().any(|one| used.contains(one) || chosen.contains(one));
+            excess -= usize::from(!is_kept);
+            is_kept
+        });
         Ok(chosen)
     }
 
-    fn of(&self, identity: &str) -> Vec<IpAddr> {
+    /// The addresses of an identity.
+    pub(crate) fn of(&self, identity: &str) -> Vec<IpAddr> {
         let found = self.remembered.iter().find(|(owner, _)| owner == identity);
         found.map(|(_, addresses)| addresses.clone()).unwrap_or_default()
     }
@@ -170,6 +179,16 @@ mod tests {
     }
 
     #[test]
+    fn an_identity_that_is_in_another_pod_gets_other_addresses_and_keeps_its_own() {
+        let (mut memory, pools) = (AddressHistory::default(), pools());
+        let own = memory.choose(&pools, &BTreeSet::new(), Some("vm")).unwrap();
+        let used: BTreeSet<IpAddr> = own.iter().copied().collect();
+        let second = memory.choose(&pools, &used, Some("vm")).unwrap();
+        assert!(second.iter().all(|address| !own.contains(address)), "{second:?}");
+        assert_eq!(memory.of("vm"), own);
+    }
+
+    #[test]
     fn pools_without_room_are_none() {
         assert_eq!(Pool::four((Ipv4Addr::LOCALHOST, 30)), None);
         assert_eq!(Pool::four((Ipv4Addr::LOCALHOST, 200)), None);
@@ -185,6 +204,10 @@ mod tests {
         }
         assert_eq!(memory.remembered.len(), MAX_REMEMBERED);
         assert!(memory.of("0").is_empty() && !memory.of("10").is_empty());
+        // One that runs for long is not forgotten for others that come and go.
+        let used: BTreeSet<IpAddr> = memory.of("10").into_iter().collect();
+        memory.choose(&pools, &used, Some("another")).unwrap();
+        assert!(!memory.of("10").is_empty() && memory.of("11").is_empty());
     }
 
     proptest! {

@@ -31,6 +31,12 @@ pub enum CniError {
     /// It could not be a file's name, or a plugin would not take it.
     #[error("{0:?} is not a valid pod id")]
     Id(String),
+    /// It was never added, or is gone.
+    #[error("the pod {0} is not connected")]
+    NotConnected(String),
+    /// The addresses of its identity are another's by now.
+    #[error("the addresses {addresses:?} belong to the pod {pod}")]
+    NotItsOwn { addresses: Vec<IpAddr>, pod: String },
     /// A plugin failed.
     #[error(transparent)]
     Plugin(#[from] PluginError),

@@ -89,9 +89,16 @@ pub(super) async fn replace(table: &str, ports: &[Port<'_>]) -> Result<(), NftEr
 
 /// Adds the rules of one more, or renews them.
 pub(super) async fn add(table: &str, port: &Port<'_>) -> Result<(), NftError> {
+    renew(table, std::slice::from_ref(port)).await
+}
+
+/// Puts the rules of these ports in place of those that they have, all at the same moment.
+pub(super) async fn renew(table: &str, ports: &[Port<'_>]) -> Result<(), NftError> {
     let mut script = String::new();
-    remove_port(&mut script, table, port.link);
-    add_port(&mut script, table, port);
+    for port in ports {
+        remove_port(&mut script, table, port.link);
+        add_port(&mut script, table, port);
+    }
     run(&script).await
 }
 
@@ -183,7 +190,7 @@ fn of_six(rules: &mut Vec<String>, own: Ipv6Addr, mac: Option<Mac>) {
 }
 
 /// The address that the kernel gives a link by its Ethernet address.
-fn local(mac: Mac) -> Ipv6Addr {
+pub(super) fn local(mac: Mac) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac.octets();
     let words = [[a ^ 2, b], [c, 0xff], [0xfe, d], [e, f]].map(u16::from_be_bytes);
     Ipv6Addr::new(0xfe80, 0, 0, 0, words[0], words[1], words[2], words[3])

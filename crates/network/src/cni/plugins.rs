@@ -17,7 +17,7 @@ use crate::mac::Mac;
 pub(super) const VERSION: &str = "1.0.0";
 
 /// The link that a pod gets.
-const LINK: &str = "eth0";
+pub(super) const LINK: &str = "eth0";
 
 /// A plugin takes a tenth of a second, and longer when it waits for others' locks.
 const TIMEOUT: Duration = Duration::from_secs(60);

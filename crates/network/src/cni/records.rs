@@ -27,7 +27,11 @@ pub(super) struct Record {
     pub(super) namespace: Namespace,
     /// Which pod it is, for who reads the file.
     pub(super) pod: String,
+    /// Its addresses; none if another pod of its identity has claimed them.
     pub(super) addresses: Vec<IpAddr>,
+    /// Whose addresses it may claim.
+    #[serde(default)]
+    pub(super) identity: Option<String>,
     pub(super) host_ports: Vec<HostPort>,
     /// The node that it is of, where several share the network.
     #[serde(default)]

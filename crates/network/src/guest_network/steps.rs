@@ -78,11 +78,18 @@ pub(super) async fn set_up(plan: &Plan, mut steps: Steps<impl FnMut(usize)>) -> 
     reopen(made.into_iter().map(|(.., attached)| attached).collect()).await
 }
 
-/// Opens the sockets of what is there.
-pub(super) async fn reopen(interfaces: Vec<AttachedInterface>) -> Result<Attached, StepError> {
+/// Opens the sockets of what is there. The pod may have other addresses by now than when it was made.
+pub(super) async fn reopen(mut interfaces: Vec<AttachedInterface>) -> Result<Attached, StepError> {
     let links = Links::open()?;
     let mut all = Vec::new();
-    for AttachedInterface { bridge, guest6, .. } in &interfaces {
+    for AttachedInterface { bridge, guest6, pod_link, pod_addresses, .. } in &mut interfaces {
+        if let Some(pod_link) = links.find(pod_link).await? {
+            let now = links.addresses(&pod_link).await?;
+            // A pod that has lost its addresses to another is about to end.
+            if !now.is_empty() {
+                *pod_addresses = now;
+            }
+        }
         let link = links.find(bridge).await?.ok_or_else(|| StepError::Gone(bridge.clone()))?;
         let opened = sockets::open(bridge, link.index, guest6.is_some());
         all.push(opened.map_err(|source| StepError::Sockets { bridge: bridge.clone(), source })?);

@@ -1,7 +1,7 @@
 //! What the agent stands on: something that runs pods, a store of images, a network. Each is a trait, so that a whole node runs in
 //! a test without any of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -121,6 +121,8 @@ pub trait PodNetwork: Send + Sync {
     fn let_ask<'a>(&'a self, servers: &'a [IpAddr]) -> Answer<'a, ()>;
     /// Disconnects it; also one whose namespace is gone.
     fn remove<'a>(&'a self, id: &'a str) -> Answer<'a, ()>;
+    /// The addresses of pods that may claim those of another, by id: now, and after every claim.
+    fn claimed(&self) -> watch::Receiver<BTreeMap<String, Vec<IpAddr>>>;
     /// Disconnects all that are not among these ids.
     fn retain<'a>(&'a self, living: &'a BTreeSet<String>) -> Answer<'a, ()>;
 }

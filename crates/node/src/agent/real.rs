@@ -1,6 +1,6 @@
 //! The runtime, images and network of a real machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -117,6 +117,10 @@ impl PodNetwork for Cni {
 
     fn remove<'a>(&'a self, id: &'a str) -> Answer<'a, ()> {
         Box::pin(async move { told(Self::remove(self, id).await) })
+    }
+
+    fn claimed(&self) -> watch::Receiver<BTreeMap<String, Vec<IpAddr>>> {
+        Self::claimed(self)
     }
 
     fn retain<'a>(&'a self, living: &'a BTreeSet<String>) -> Answer<'a, ()> {

@@ -45,6 +45,8 @@ pub(crate) struct Inside {
     pub(crate) name_servers: Mutex<Vec<IpAddr>>,
     /// Which images were to be kept, each time that others were removed.
     pub(crate) kept: Mutex<Vec<BTreeSet<String>>>,
+    /// Addresses that pods have claimed.
+    pub(crate) claimed: watch::Sender<BTreeMap<String, Vec<IpAddr>>>,
 }
 
 pub(crate) struct Shim {
@@ -67,6 +69,7 @@ impl FakeHost {
             started: Mutex::default(),
             name_servers: Mutex::default(),
             kept: Mutex::default(),
+            claimed: watch::Sender::default(),
         }))
     }
 
@@ -272,6 +275,10 @@ impl PodNetwork for FakeHost {
             }
             Ok(())
         })
+    }
+
+    fn claimed(&self) -> watch::Receiver<BTreeMap<String, Vec<IpAddr>>> {
+        self.0.claimed.subscribe()
     }
 
     fn retain<'a>(&'a self, living: &'a BTreeSet<String>) -> Answer<'a, ()> {

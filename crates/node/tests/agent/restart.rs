@@ -23,6 +23,30 @@ async fn the_next_agent_adopts_what_runs() {
     bench.gone("a").await;
 }
 
+/// A pod that a guest has come to has the guest's addresses from then on.
+#[tokio::test(start_paused = true)]
+async fn a_pod_tells_the_addresses_that_it_has_claimed_also_those_of_before_the_agent_began() {
+    let mut bench = Bench::new().await;
+    let uid = bench.create("a", simple()).await.metadata.uid.unwrap();
+    bench.until("a", is_ready).await;
+    let claim = |bench: &Bench, address: &str| {
+        let address = address.parse().unwrap();
+        bench.machine.0.claimed.send_modify(|all| drop(all.insert(uid.clone(), vec![address])));
+    };
+    let has = |address: &'static str| {
+        move |pod: &k8s_openapi::api::core::v1::Pod| {
+            pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()) == Some(address)
+        }
+    };
+    claim(&bench, "10.0.0.7");
+    bench.until("a", has("10.0.0.7")).await;
+    bench.kill();
+    claim(&bench, "10.0.0.8");
+    bench.start();
+    bench.until("a", has("10.0.0.8")).await;
+    assert_eq!(bench.machine.log(), ["sandbox a", "connect a", "start c 0"], "it is the same pod");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_deleted_meanwhile_is_ended() {
     let mut bench = Bench::new().await;

@@ -1,10 +1,15 @@
-//! Finds the VM that a launcher's pod belongs to, so that the VM keeps its addresses.
+//! Finds the VM that a launcher's pod belongs to, so that the VM keeps its addresses; and gives them to the pod that its guest is in.
+
+use std::sync::Arc;
 
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
+use manager::errors::chain;
+use network::cni::Cni;
 use node::agent::parts::{Answer, Failure, Identities};
 use virt_handler::identity;
+use virt_handler::networks::{Addresses, Claiming};
 use virt_server::is_same_image;
 
 /// Asks the API server: from the pod's instance to its VM, by UID, in the pod's own namespace. Only pods of the machine's own
@@ -35,9 +40,22 @@ impl OfVms {
         };
         let vmis: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &namespace);
         match vmis.get_opt(&owner.name).await? {
-            Some(vmi) if vmi.metadata.uid.as_ref() == Some(&owner.uid) => identity::vm_of(&self.client, &vmi).await,
+            // An instance on its own keeps its addresses while it moves.
+            Some(vmi) if vmi.metadata.uid.as_ref() == Some(&owner.uid) => {
+                Ok(identity::vm_of(&self.client, &vmi).await?.or(vmi.metadata.uid))
+            }
             _ => Ok(None),
         }
+    }
+}
+
+/// The pods' network of this machine, in which a guest's addresses come along with it.
+#[derive(Debug)]
+pub(super) struct OfGuests(pub(super) Arc<Cni>);
+
+impl Addresses for OfGuests {
+    fn claim<'a>(&'a self, pod: &'a str) -> Claiming<'a> {
+        Box::pin(async move { self.0.claim(pod).await.map_err(|error| chain(&error)) })
     }
 }
 
@@ -134,7 +152,7 @@ mod tests {
         ];
         for (name, forged, what) in forgeries {
             let vmi = bench.vmi("blue", name, forged).await;
-            assert_eq!(bench.of("blue", of_vmi(name, &vmi), IMAGE).await, None, "{what}");
+            assert_eq!(bench.of("blue", of_vmi(name, &vmi), IMAGE).await, Some(vmi), "{what}");
         }
         let forgeries = [
             ("other", owner("VirtualMachine", "other", &red), "a neighbour's UID under another name"),
@@ -143,7 +161,7 @@ mod tests {
         ];
         for (name, forged, what) in forgeries {
             let vmi = bench.vmi("red", name, forged).await;
-            assert_eq!(bench.of("red", of_vmi(name, &vmi), IMAGE).await, None, "{what}");
+            assert_eq!(bench.of("red", of_vmi(name, &vmi), IMAGE).await, Some(vmi), "{what}");
         }
     }
 }

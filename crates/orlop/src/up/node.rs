@@ -27,7 +27,7 @@ use super::agents::Agents;
 use super::components::Components;
 use super::handlers::OfNode;
 use super::home::{Home, Role};
-use super::identity::OfVms;
+use super::identity::{OfGuests, OfVms};
 use super::pod_network::{NetworkArguments, has_ipv6};
 use super::report::Less;
 use super::{LOOK, MACHINE_IMAGE, install, paths, reach, vhost};
@@ -293,6 +293,7 @@ impl Found {
         node::agent::share_pods(&kubelet).context("share the mounts of pods")?;
         let images = Images::open(&paths::images(&home.root), Limits::default()).context("open the images")?;
         let addresses = network.gateways();
+        let network = Arc::new(network);
         let api_server = addresses.first().map(|gateway| SocketAddr::new(*gateway, api_port));
         let agent = node::agent::Settings {
             node: home.node.clone(),
@@ -301,7 +302,7 @@ impl Found {
             runtime: Arc::new(runtime),
             images: Arc::new(images),
             registries,
-            network: Some(Arc::new(network)),
+            network: Some(network.clone()),
             identities: Some(Arc::new(OfVms {
                 client: components.client(&Component::VirtHandler)?,
                 image: MACHINE_IMAGE,
@@ -330,6 +331,7 @@ impl Found {
         let relay =
             || Relay { address: Ipv4Addr::LOCALHOST.into(), port: 0, credentials: OfNode::new(&data, &home.node) };
         handler.relay = (!home.is_sole()).then(relay);
+        handler.addresses = Some(Arc::new(OfGuests(network)));
         components.start("virt-handler", Component::VirtHandler, VIRT_HANDLER, handler);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -217,6 +217,10 @@ impl Host for HollowHost {
     /// Simulated guests stay where they are.
     fn reached_at(&self) -> Option<SocketAddr> {
         None
+    }
+
+    fn claim_addresses<'a>(&'a self, _: &'a LauncherId) -> Doing<'a, Result<Option<Vec<IpAddr>>, String>> {
+        Box::pin(async { Ok(None) })
     }
 
     fn ask<'a>(&'a self, _: &'a Target, _: Question) -> Doing<'a, Result<Reply, RelayError>> {

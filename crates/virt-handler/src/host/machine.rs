@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use crate::folders;
 use crate::identity;
 use crate::isolation::Peer;
 use crate::launchers::{Entry, LauncherId, connection};
-use crate::networks::{Link, Networks, Place};
+use crate::networks::{Addresses, Link, Networks, Place};
 use crate::ownership;
 use crate::relay::{Channel, Question, Relay, RelayError, Reply, Target};
 
@@ -38,6 +38,8 @@ pub(crate) struct Machine {
     networks: Arc<dyn Networks>,
     /// How guests come and go, and where the handlers of other nodes reach this one.
     relay: Option<(Relay, SocketAddr)>,
+    /// Lets addresses come along with guests.
+    addresses: Option<Arc<dyn Addresses>>,
     /// The launchers that can be spoken to, by pod.
     reached: Mutex<BTreeMap<String, Arc<Reached>>>,
 }
@@ -56,12 +58,12 @@ pub(crate) struct Reached {
 
 impl Machine {
     pub(crate) fn new(pods: PathBuf, networks_state: PathBuf, client: Client, networks: Arc<dyn Networks>) -> Self {
-        Self { pods, networks_state, client, networks, relay: None, reached: Mutex::default() }
+        Self { pods, networks_state, client, networks, relay: None, addresses: None, reached: Mutex::default() }
     }
 
-    /// Guests come and go by this relay, which listens there.
-    pub(crate) fn with_relay(self, relay: Option<(Relay, SocketAddr)>) -> Self {
-        Self { relay, ..self }
+    /// Guests come and go by this relay, which listens there, and their addresses with them.
+    pub(crate) fn with_relay(self, relay: Option<(Relay, SocketAddr)>, addresses: Option<Arc<dyn Addresses>>) -> Self {
+        Self { relay, addresses, ..self }
     }
 
     /// Connects to a socket in the folder that a launcher has for its guest, such that the launcher cannot lead us elsewhere.
@@ -180,6 +182,13 @@ impl Host for Machine {
 
     fn reached_at(&self) -> Option<SocketAddr> {
         self.relay.as_ref().map(|(_, address)| *address)
+    }
+
+    fn claim_addresses<'a>(&'a self, id: &'a LauncherId) -> Doing<'a, Result<Option<Vec<IpAddr>>, String>> {
+        Box::pin(async move {
+            let Some(addresses) = &self.addresses else { return Ok(None) };
+            addresses.claim(&id.pod).await.map(Some)
+        })
     }
 
     fn ask<'a>(&'a self, target: &'a Target, question: Question) -> Doing<'a, Result<Reply, RelayError>> {

@@ -151,7 +151,10 @@ impl Instances {
         let name = MigrationName { uid: moving.uid.to_owned() };
         let told = match self.setup.host.ask(&target, Question::Settle).await? {
             Reply::Loaded | Reply::Taken => speaker.give(name),
-            Reply::Renounced => speaker.returned(name),
+            Reply::Renounced => {
+                self.claim_addresses(id).await;
+                speaker.returned(name)
+            }
             Reply::Disks(_) | Reply::Refused { .. } => return Err(Failure::again("the target gave no answer")),
         };
         let domain = timeout(ANSWER, told).await;
@@ -185,6 +188,7 @@ impl Instances {
         let uid = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref()?.migration_uid.clone());
         let (Some(uid), Some(speaker)) = (uid, self.launchers.speaker(id)) else { return Ok(()) };
         tracing::info!(migration = uid, "the guest goes on here: its migration failed");
+        self.claim_addresses(id).await;
         let answer = timeout(ANSWER, speaker.returned(MigrationName { uid })).await;
         self.answered(id, answer)
     }
@@ -193,9 +197,25 @@ impl Instances {
     pub(super) async fn take(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), InstanceError> {
         let (Some(moving), Some(speaker)) = (Moving::of(vmi), self.launchers.speaker(id)) else { return Ok(()) };
         tracing::info!(migration = moving.uid, "taking the guest: its source has ended");
+        self.claim_addresses(id).await;
         let request = TakeRequest { uid: moving.uid.to_owned(), paused: paused(vmi).into() };
         let answer = timeout(ANSWER, speaker.take(request)).await;
         self.answered(id, answer)
+    }
+
+    /// Has the guest's addresses come here, before it goes on. A guest that is reached elsewhere is better than one that does not go on,
+    /// so it does not wait for them.
+    async fn claim_addresses(&self, id: &LauncherId) {
+        let claimed = timeout(ANSWER, self.setup.host.claim_addresses(id)).await;
+        match claimed.unwrap_or_else(|_| Err("there was no answer in time".to_owned())) {
+            Ok(None) => {}
+            Ok(Some(addresses)) => self.note(id, |notes| {
+                let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+                // All interfaces are behind the pod's own link.
+                notes.links.iter_mut().flatten().for_each(|link| link.addresses.clone_from(&addresses));
+            }),
+            Err(why) => tracing::error!(why, "the guest's addresses did not come along; it is reached at its pod's"),
+        }
     }
 
     /// The target of a migration, as its handler is told of it.
@@ -283,6 +303,7 @@ impl Instances {
         let now = timeout(ANSWER, speaker.get_domain()).await.map_err(late)??;
         let reply = match (now.state(), question) {
             (State::Loaded, Question::Take { paused }) => {
+                self.claim_addresses(&id).await;
                 let request = TakeRequest { uid: frame.migration.clone(), paused: Paused::from(paused).into() };
                 let domain = timeout(ANSWER, speaker.take(request)).await.map_err(late)??;
                 self.launchers.heard(&id, domain);
