@@ -28,9 +28,9 @@ use kube::Client;
 use manager::context::Chance;
 use virt_api::subresources::Guests;
 
-use admission::VirtualMachines;
 use image::OnlyForLaunchers;
 
+pub use admission::{Objects, VirtualMachines};
 pub use components::{Component, LOCAL_VOLUMES};
 pub use image::is_same as is_same_image;
 pub use roles::OPERATORS;

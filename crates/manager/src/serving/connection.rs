@@ -19,7 +19,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::answer::{self, Answer};
 use super::guard::subject;
-use super::{SLOWEST_END, Shared};
+use super::Shared;
+use crate::accepting::SLOWEST_END;
 
 /// Handshake, and then the first request, have this long each.
 const SLOWEST_START: Duration = Duration::from_secs(10);

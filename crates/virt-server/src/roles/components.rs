@@ -18,6 +18,8 @@ const NODE_LEASES: &str = "kube-node-lease";
 
 const CONTROLLER: &str = "kubevirt-controller";
 const APISERVER: &str = "kubevirt-apiserver";
+/// To know who the front proxy is.
+const FRONT_PROXY: &str = "orlop.dev:front-proxy-reader";
 const HANDLER: &str = "kubevirt-handler";
 const LEADING: &str = "orlop.dev:leader-locking-virt-controller";
 const NODE: &str = "orlop.dev:node";
@@ -27,11 +29,12 @@ const VOLUMES: &str = "orlop.dev:local-volumes";
 /// What caches ask for.
 const FOLLOW: [&str; 2] = ["list", "watch"];
 
-pub(super) fn roles() -> [ClusterRole; 11] {
+pub(super) fn roles() -> [ClusterRole; 12] {
     [
         role(CONTROLLER, None, controller()),
         role(LEADING, None, leading("virt-controller")),
         role(APISERVER, None, virt_api()),
+        role(FRONT_PROXY, None, vec![named(&LOOK, CORE, "configmaps", "extension-apiserver-authentication")]),
         role(HANDLER, None, handler()),
         role(HOLLOW, None, hollow_handler()),
         role(NODE, None, node()),
@@ -44,7 +47,7 @@ pub(super) fn roles() -> [ClusterRole; 11] {
 }
 
 /// Who has which of them.
-pub(super) fn grants() -> [Grant; 11] {
+pub(super) fn grants() -> [Grant; 12] {
     let everywhere = |role: &'static str, whom: Subject| Grant { name: role, role, whom, namespace: None };
     let only_in = |namespace: &'static str, role: &'static str, whom: Subject| {
         let namespace = Some(namespace);
@@ -56,6 +59,7 @@ pub(super) fn grants() -> [Grant; 11] {
         everywhere(CONTROLLER, controller()),
         only_in(LEADERS, LEADING, controller()),
         everywhere(APISERVER, user(&Component::VirtApi.identity().user)),
+        only_in(LEADERS, FRONT_PROXY, user(&Component::VirtApi.identity().user)),
         everywhere(HANDLER, user(&Component::VirtHandler.identity().user)),
         everywhere(HOLLOW, group(HOLLOW)),
         everywhere(NODE, group(NODES)),
@@ -73,8 +77,12 @@ fn events() -> PolicyRule {
 
 /// To be elected under a lease of this name.
 fn leading(lease: &str) -> Vec<PolicyRule> {
-    let held = PolicyRule { resource_names: Some(words(&[lease])), ..rule(&["get", "update"], LEASES, &["leases"]) };
-    vec![rule(&["create"], LEASES, &["leases"]), held]
+    vec![rule(&["create"], LEASES, &["leases"]), named(&["get", "update"], LEASES, "leases", lease)]
+}
+
+/// About one object.
+fn named(verbs: &[&str], group: &str, resource: &str, name: &str) -> PolicyRule {
+    PolicyRule { resource_names: Some(words(&[name])), ..rule(verbs, group, &[resource]) }
 }
 
 fn controller() -> Vec<PolicyRule> {
@@ -120,10 +128,15 @@ fn virt_api() -> Vec<PolicyRule> {
     ];
     vec![
         rule(&["create"], "authorization.k8s.io", &["subjectaccessreviews"]),
-        rule(&["list"], VIRT, &["kubevirts"]),
-        rule(&["get", "patch"], VIRT, &["virtualmachines", "virtualmachineinstances"]),
+        // Who may see its pages.
+        rule(&["create"], "authentication.k8s.io", &["tokenreviews"]),
+        rule(&FOLLOW, VIRT, &["kubevirts", "virtualmachineinstancepresets"]),
+        rule(&["get", "list", "patch"], VIRT, &["virtualmachines", "virtualmachineinstances"]),
         rule(&["patch"], VIRT, &["virtualmachines/status"]),
-        rule(&["create"], VIRT, &["virtualmachineinstancemigrations"]),
+        rule(&["create", "list"], VIRT, &["virtualmachineinstancemigrations"]),
+        // Where the handlers of guests are.
+        rule(&["get"], CORE, &["nodes"]),
+        named(&["get"], "apiextensions.k8s.io", "customresourcedefinitions", "datavolumes.cdi.kubevirt.io"),
         rule(&["get"], "instancetype.kubevirt.io", &instancetypes),
         rule(&["get"], "apps", &["controllerrevisions"]),
     ]
