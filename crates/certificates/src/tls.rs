@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::client::WantsClientCert;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 

@@ -123,6 +123,7 @@ impl Listening {
     /// Answers until `stop` resolves, then lets running requests end.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { listener, address: _, shared } = self;
-        accept(listener, MOST_CONNECTIONS, stop, |stream, stopped| connection::serve(stream, shared.clone(), stopped)).await;
+        accept(listener, MOST_CONNECTIONS, stop, |stream, stopped| connection::serve(stream, shared.clone(), stopped))
+            .await;
     }
 }

@@ -96,7 +96,8 @@ mod tests {
         let start = "/namespaces/{namespace}/virtualmachines/{name}/start";
         for version in VERSIONS {
             let listed = here(&format!("/apis/{GROUP}/{version}"));
-            let names: Vec<&str> = listed["resources"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
+            let names: Vec<&str> =
+                listed["resources"].as_array().unwrap().iter().filter_map(|one| one["name"].as_str()).collect();
             assert!(names.contains(&"virtualmachineinstances/console"), "{names:?}");
             let full = format!("/apis/{GROUP}/{version}{start}");
             assert!(here(&format!("/openapi/v3/apis/{GROUP}/{version}"))["paths"][&full]["put"].is_object());
@@ -112,7 +113,8 @@ mod tests {
     #[test]
     fn the_newer_form_of_discovery_is_not_pretended() {
         let newer = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-        let asked = |accept: &str| document("/apis", &HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]));
+        let asked =
+            |accept: &str| document("/apis", &HeaderMap::from_iter([(header::ACCEPT, accept.parse().unwrap())]));
         assert_eq!(asked(newer), Some(Document::NotAcceptable));
         assert!(matches!(asked(&format!("{newer},application/json")), Some(Document::Here(_))));
     }

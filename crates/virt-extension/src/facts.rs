@@ -41,11 +41,23 @@ impl Watched {
 /// Something to look up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lookup {
-    One { group: String, plural: String, namespace: String, name: String },
+    One {
+        group: String,
+        plural: String,
+        namespace: String,
+        name: String,
+    },
     /// All of a namespace; all there are, if it is empty.
-    Within { group: String, plural: String, namespace: String },
+    Within {
+        group: String,
+        plural: String,
+        namespace: String,
+    },
     /// Whether there is one, at least.
-    Any { group: String, plural: String },
+    Any {
+        group: String,
+        plural: String,
+    },
 }
 
 /// What was found so far, and what is missing.

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use virt_api::subresources::Caller;
 
 /// Where the cluster says who its front proxy is.
-pub(crate) const NAMESPACE: &str = "kube-system";
-pub(crate) const NAME: &str = "extension-apiserver-authentication";
+const NAMESPACE: &str = "kube-system";
+const NAME: &str = "extension-apiserver-authentication";
 
 /// What the cluster says of its front proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,9 @@ impl FrontProxy {
     /// What the config map says. What cannot be read is not there, and then nobody is believed.
     pub(crate) fn of(map: Option<&ConfigMap>) -> Self {
         let text = |key: &str| map?.data.as_ref()?.get(key).filter(|text| !text.is_empty());
-        let unreadable = |key: &str| tracing::error!(key, "cannot read {NAMESPACE}/{NAME}, so no front proxy is trusted");
+        let unreadable = |key: &str| {
+            tracing::error!(config_map = NAME, key, "cannot read who the front proxy is, so nobody is trusted");
+        };
         let list = |key: &str| match text(key).map(|text| serde_json::from_str::<Vec<String>>(text)) {
             None => Some(Vec::new()),
             Some(Ok(list)) => Some(list),
@@ -146,7 +148,7 @@ pub(crate) async fn follow(client: Client, chance: Chance, known: watch::Sender<
             Ok(watcher::Event::Apply(map)) => Some(map),
             Ok(watcher::Event::Delete(_)) => None,
             Err(error) => {
-                tracing::warn!(%error, "cannot watch {NAMESPACE}/{NAME}");
+                tracing::warn!(%error, config_map = NAME, "cannot watch who the front proxy is");
                 continue;
             }
         };
@@ -222,7 +224,10 @@ mod tests {
             ("x-other", "no"),
         ]);
         let caller = proxy(&[]).caller(Some(&shown("front", "A")), &asked).unwrap();
-        assert_eq!((caller.user.as_str(), caller.uid.as_str(), caller.groups), ("anna", "7", vec!["a".into(), "b".into()]));
+        assert_eq!(
+            (caller.user.as_str(), caller.uid.as_str(), caller.groups),
+            ("anna", "7", vec!["a".into(), "b".into()])
+        );
         let extra: Vec<(&str, usize)> = caller.extra.iter().map(|(key, values)| (key.as_str(), values.len())).collect();
         assert_eq!(extra, [("acme.com/project", 1), ("scopes", 2)]);
     }

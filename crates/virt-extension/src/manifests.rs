@@ -117,9 +117,11 @@ fn rules(webhook: Webhook) -> Result<Vec<RuleWithOperations>, CrdError> {
             operations.push("DELETE".to_owned());
         }
         let served = crd.spec.versions.iter().filter(|version| version.served);
-        let has_status = crd.spec.versions.iter().any(|version| {
-            version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some())
-        });
+        let has_status = crd
+            .spec
+            .versions
+            .iter()
+            .any(|version| version.subresources.as_ref().is_some_and(|subresources| subresources.status.is_some()));
         let status = has_status.then(|| format!("{plural}/status"));
         RuleWithOperations {
             api_groups: Some(vec![crd.spec.group]),
@@ -162,10 +164,8 @@ mod tests {
     #[test]
     fn the_first_version_is_the_preferred_one() {
         let services = registration().api_services();
-        let priorities: Vec<(String, i32)> = services
-            .into_iter()
-            .map(|one| (one.metadata.name.unwrap(), one.spec.unwrap().version_priority))
-            .collect();
+        let priorities: Vec<(String, i32)> =
+            services.into_iter().map(|one| (one.metadata.name.unwrap(), one.spec.unwrap().version_priority)).collect();
         let names = ["v1.subresources.kubevirt.io", "v1alpha3.subresources.kubevirt.io"];
         assert_eq!(priorities.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), names);
         assert!(priorities[0].1 > priorities[1].1);

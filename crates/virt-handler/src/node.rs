@@ -295,13 +295,7 @@ impl NodeKeeper {
     }
 }
 
-fn heartbeat(
-    mut labels: Map<String, Value>,
-    is_able: bool,
-    pins: bool,
-    door: Option<&str>,
-    now: Timestamp,
-) -> Value {
+fn heartbeat(mut labels: Map<String, Value>, is_able: bool, pins: bool, door: Option<&str>, now: Timestamp) -> Value {
     labels.insert(label::SCHEDULABLE.to_owned(), json!(is_able.to_string()));
     for name in CPU_MANAGER {
         labels.insert(name.to_owned(), json!(pins.to_string()));

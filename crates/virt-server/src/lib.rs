@@ -88,6 +88,15 @@ pub enum StartError {
     },
 }
 
+/// Makes the roles of users and of our programs in a cluster, or brings them up to date. Who has them is only said where nobody has
+/// said so yet.
+///
+/// # Errors
+/// When one of them cannot be written.
+pub async fn install_roles(client: &Client) -> Result<(), StartError> {
+    roles::install(client).await
+}
+
 /// Starts a server of virtual machines: it admits what is written of them, serves their kinds, and knows the roles of their
 /// users and of our programs. What an earlier release made is brought up to date.
 ///
@@ -110,6 +119,6 @@ pub async fn start(builder: Builder, settings: Settings) -> Result<ApiServer, St
     // As Kubernetes' server does for itself: there is nobody yet whose role would allow it.
     let client = Client::new(server.for_identity(Identity::admin()), "default");
     kinds::install(&client, &kinds).await?;
-    roles::install(&client).await?;
+    install_roles(&client).await?;
     Ok(server)
 }

@@ -17,9 +17,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::Shared;
 use super::answer::{self, Answer};
 use super::guard::subject;
-use super::Shared;
 use crate::accepting::SLOWEST_END;
 
 /// Handshake, and then the first request, have this long each.

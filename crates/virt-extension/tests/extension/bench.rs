@@ -135,7 +135,8 @@ impl Bench {
         body: &Value,
     ) -> Result<(u16, Value), String> {
         let stream = self.connect(own).await.map_err(|error| error.to_string())?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
         let driving = tokio::spawn(connection);
         let answer = sender.send_request(request(user, method, path, body)).await.map_err(|error| error.to_string())?;
         let read = read(answer).await;

@@ -47,7 +47,10 @@ async fn objects_are_filled_in_by_one_webhook_and_refused_by_both() {
     assert!(spec["value"]["template"]["spec"]["domain"]["firmware"]["uuid"].is_string(), "{spec}");
     // What only validates says nothing of a patch, which the API server would not take.
     let validated = asked(&bench, "validate", &vm(|_| {})).await;
-    assert_eq!((&validated["allowed"], &validated["patch"], &validated["patchType"]), (&json!(true), &json!(null), &json!(null)));
+    assert_eq!(
+        (&validated["allowed"], &validated["patch"], &validated["patchType"]),
+        (&json!(true), &json!(null), &json!(null))
+    );
     let wrong = vm(|vm| vm["spec"]["template"]["spec"]["domain"]["memory"]["guest"] = "-1".into());
     for webhook in ["mutate", "validate"] {
         let refused = asked(&bench, webhook, &wrong).await;
