@@ -112,8 +112,8 @@ async fn serve(arguments: Arguments) -> anyhow::Result<()> {
     let stop = stop_signal()?;
     let shown = serving.listen(PAGES, NAME, &clients, &pages).await?;
     let (guests, chance) = (handlers.guests(client.clone())?, Chance::of_the_machine());
-    let settings = virt_extension::Settings { address: listen, certificate, key, client, guests, chance, pages };
-    let listening = Extension::bind(settings).await.context("serve the API server")?;
+    let extension = Extension { address: listen, certificate, key, client, guests, chance, pages };
+    let listening = extension.bind().await.context("serve the API server")?;
     tracing::info!(address = %listening.address(), "serving webhooks and subresources.kubevirt.io");
     let (ended, mut has_ended) = watch::channel(());
     let served = async {

@@ -86,13 +86,13 @@ struct DoorArguments {
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8186", env = "ORLOP_VIRT_HANDLER_LISTEN")]
     listen: SocketAddr,
     /// Address that virt-api connects to, without the port. A pod can get it from `status.podIP`.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1", env = "POD_IP")]
-    advertise_address: String,
+    #[arg(long, value_name = "ADDRESS", env = "POD_IP")]
+    advertise_address: Option<String>,
     /// Serving certificate for virt-api; it must name this node. It is reloaded when the file changes.
     #[arg(
         long,
         value_name = "FILE",
-        requires_all = ["tls_private_key_file", "client_ca_file"],
+        requires_all = ["tls_private_key_file", "client_ca_file", "advertise_address"],
         env = "ORLOP_VIRT_HANDLER_TLS_CERT_FILE"
     )]
     tls_cert_file: Option<PathBuf>,
@@ -117,7 +117,7 @@ impl DoorArguments {
         let Self { listen, advertise_address, tls_cert_file, tls_private_key_file, client_ca_file, client_name } = self;
         Some(DoorSettings {
             listen,
-            advertised: advertise_address,
+            advertised: advertise_address?,
             certificate: tls_cert_file?,
             key: tls_private_key_file?,
             authorities: client_ca_file?,

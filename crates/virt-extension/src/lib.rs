@@ -27,5 +27,5 @@ mod streams;
 mod webhooks;
 
 pub use handlers::{Handlers, Nowhere};
-pub use serving::{Extension, Listening, Settings, StartError};
+pub use serving::{Extension, Listening, StartError};
 pub use virt_api::subresources::Guests;

@@ -6,6 +6,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference as WebhookService,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::{APIService, APIServiceSpec, ServiceReference};
 use virt_api::subresources::{GROUP, VERSIONS};
@@ -110,7 +111,7 @@ impl Registration {
 
 /// Every kind of ours, as the rules decide about all of them.
 fn rules(webhook: Webhook) -> Result<Vec<RuleWithOperations>, CrdError> {
-    let rule = |crd: k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition| {
+    let rule = |crd: CustomResourceDefinition| {
         let plural = crd.spec.names.plural;
         let mut operations = vec!["CREATE".to_owned(), "UPDATE".to_owned()];
         if webhook == Webhook::Validate && plural == KEPT {

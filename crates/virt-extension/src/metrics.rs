@@ -14,7 +14,6 @@ use crate::webhooks::Webhook;
 pub(crate) struct Metrics {
     reviews: Family<Reviewed, Counter>,
     requests: Family<Answered, Counter>,
-    pub(crate) streams: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,11 +28,11 @@ struct Answered {
 }
 
 impl Metrics {
-    pub(crate) fn register(&self, pages: &Pages) {
+    pub(crate) fn register(&self, pages: &Pages, streams: Gauge) {
         pages.registry(|registry| {
             registry.register("virt_api_reviews", "Admission reviews that were answered", self.reviews.clone());
             registry.register("virt_api_requests", "Requests to the aggregated API", self.requests.clone());
-            registry.register("virt_api_streams", "Streams to guests that are open", self.streams.clone());
+            registry.register("virt_api_streams", "Streams to guests that are open", streams);
         });
     }
 

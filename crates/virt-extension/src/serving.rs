@@ -39,8 +39,10 @@ use crate::webhooks::{Webhook, Webhooks};
 
 /// Connections at the same time, streams not counted; the next ones wait to be accepted.
 const MOST_CONNECTIONS: usize = 4096;
-/// How long a handshake may take, and the head of a request.
+/// How long a handshake may take.
 const SLOWEST_START: Duration = Duration::from_secs(15);
+/// The next request has this long to come. Longer than the API server keeps a connection that it does not use.
+const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 /// A review has the object twice, and etcd keeps none of more than 1.5 MiB; text in JSON may be longer than what it stands for.
 const LONGEST_REVIEW: usize = 16 << 20;
 /// The body of any other request: a VM that is to be written out.
@@ -48,8 +50,8 @@ const LONGEST_BODY: usize = 4 << 20;
 /// WebSockets begin in this version of HTTP.
 const PROTOCOLS: [&str; 1] = ["http/1.1"];
 
-/// What virt-api is told.
-pub struct Settings {
+/// virt-api behind Kubernetes' API server.
+pub struct Extension {
     /// Where to listen; port 0 takes a free one.
     pub address: SocketAddr,
     /// The serving certificate, as PEM. When the files change, new connections get what is in them.
@@ -82,16 +84,13 @@ pub enum StartError {
     Certificate(#[from] CertificateError),
 }
 
-/// virt-api behind Kubernetes' API server.
-pub struct Extension;
-
 impl Extension {
     /// Listens; connections wait until it runs.
     ///
     /// # Errors
     /// When the address is taken or the certificate cannot be used.
-    pub async fn bind(settings: Settings) -> Result<Listening, StartError> {
-        let Settings { address, certificate, key, client, guests, chance, pages } = settings;
+    pub async fn bind(self) -> Result<Listening, StartError> {
+        let Self { address, certificate, key, client, guests, chance, pages } = self;
         let failed = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -105,11 +104,11 @@ impl Extension {
         })?;
         let caches = Caches::new(client.clone(), chance.clone());
         let watched = Watched::new(&caches);
-        let metrics = Metrics::default();
-        metrics.register(&pages);
+        let (metrics, streams) = (Metrics::default(), Streams::default());
+        metrics.register(&pages, streams.gauge());
         let webhooks = Webhooks::new(client.clone(), watched.clone(), chance.clone());
         let service = Subresources::new(client.clone(), guests);
-        let shared = Shared { tls, front_proxy, webhooks, service, streams: Streams::default(), metrics };
+        let shared = Shared { tls, front_proxy, webhooks, service, streams, metrics };
         Ok(Listening { listener, address, caches, watched, client, chance, pages, shared: Arc::new(shared) })
     }
 }
@@ -192,7 +191,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::
         async move { Ok::<_, Infallible>(shared.respond(request, shown.as_ref(), stopping).await) }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(SLOWEST_START * 8);
+    builder.timer(TokioTimer::new()).header_read_timeout(LONGEST_PAUSE);
     let mut serving = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service).with_upgrades());
     // What the connection itself has to say comes first.
     let ended = tokio::select! {
@@ -226,7 +225,6 @@ impl Shared {
             None => {
                 let answer = self.aggregated(request, shown, stopping).await;
                 self.metrics.answered(answer.status());
-                self.metrics.streams.set(i64::try_from(self.streams.count()).unwrap_or(i64::MAX));
                 answer
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 use virt_api::subresources::Lasting;
@@ -23,6 +24,7 @@ pub(crate) struct Streams(Arc<Shared>);
 struct Shared {
     open: Mutex<BTreeMap<String, usize>>,
     ended: Notify,
+    gauge: Gauge,
 }
 
 /// One that is open, for as long as it is kept.
@@ -39,6 +41,7 @@ impl Streams {
             return None;
         }
         *open.entry(user.to_owned()).or_default() += 1;
+        self.0.gauge.inc();
         drop(open);
         let place = Place { streams: self.clone(), user: user.to_owned() };
         Some(Lasting::until(move || {
@@ -50,8 +53,12 @@ impl Streams {
         }))
     }
 
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
+    /// Shows how many there are.
+    pub(crate) fn gauge(&self) -> Gauge {
+        self.0.gauge.clone()
+    }
+
+    fn count(&self) -> usize {
         self.open().values().sum()
     }
 
@@ -84,6 +91,7 @@ impl Drop for Place {
             }
         }
         drop(open);
+        self.streams.0.gauge.dec();
         self.streams.0.ended.notify_waiters();
     }
 }
@@ -113,6 +121,6 @@ mod tests {
         }
         assert_eq!(streams.count(), MOST);
         kept.clear();
-        assert_eq!(streams.count(), 0);
+        assert_eq!((streams.count(), streams.gauge().get()), (0, 0));
     }
 }

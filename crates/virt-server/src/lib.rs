@@ -88,13 +88,13 @@ pub enum StartError {
     },
 }
 
-/// Makes the roles of users and of our programs in a cluster, or brings them up to date. Who has them is only said where nobody has
-/// said so yet.
+/// Makes the roles of users, and those of our programs that replace KubeVirt's, in a Kubernetes cluster, or brings them up to date. Who
+/// has them is only said where nobody has said so yet.
 ///
 /// # Errors
 /// When one of them cannot be written.
 pub async fn install_roles(client: &Client) -> Result<(), StartError> {
-    roles::install(client).await
+    roles::install_on_kubernetes(client).await
 }
 
 /// Starts a server of virtual machines: it admits what is written of them, serves their kinds, and knows the roles of their
@@ -119,6 +119,6 @@ pub async fn start(builder: Builder, settings: Settings) -> Result<ApiServer, St
     // As Kubernetes' server does for itself: there is nobody yet whose role would allow it.
     let client = Client::new(server.for_identity(Identity::admin()), "default");
     kinds::install(&client, &kinds).await?;
-    install_roles(&client).await?;
+    roles::install(&client).await?;
     Ok(server)
 }

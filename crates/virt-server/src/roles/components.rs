@@ -71,6 +71,18 @@ pub(super) fn grants() -> [Grant; 12] {
     ]
 }
 
+/// Those of the programs that also run on Kubernetes. The others do what a cluster has somebody else for.
+const ON_KUBERNETES: [&str; 5] = [CONTROLLER, LEADING, APISERVER, FRONT_PROXY, HANDLER];
+
+pub(super) fn roles_on_kubernetes() -> impl Iterator<Item = ClusterRole> {
+    let is_there = |role: &ClusterRole| role.metadata.name.as_deref().is_some_and(|name| ON_KUBERNETES.contains(&name));
+    roles().into_iter().filter(is_there)
+}
+
+pub(super) fn grants_on_kubernetes() -> impl Iterator<Item = Grant> {
+    grants().into_iter().filter(|grant| ON_KUBERNETES.contains(&grant.role))
+}
+
 fn events() -> PolicyRule {
     rule(&["create", "patch"], CORE, &["events"])
 }
@@ -261,6 +273,15 @@ mod tests {
                 let may_read_secrets = [NODE, CACHES].contains(&name.as_str());
                 assert!(may_read_secrets || !is_secret, "{name} reads secrets");
             }
+        }
+    }
+
+    /// A cluster's own nodes and users get nothing from us.
+    #[test]
+    fn on_kubernetes_only_our_own_accounts_have_roles_of_programs() {
+        assert_eq!((roles_on_kubernetes().count(), grants_on_kubernetes().count()), (5, 5));
+        for grant in grants_on_kubernetes() {
+            assert!(grant.whom.name.starts_with("system:serviceaccount:kubevirt:"), "{}", grant.name);
         }
     }
 
