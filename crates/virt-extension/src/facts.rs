@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use api::kubevirt::KubeVirt;
 use api::names::group;
@@ -102,7 +103,7 @@ impl Objects for Facts<'_> {
 
     fn all(&self, group: &str, plural: &str) -> Vec<Value> {
         match (group, plural) {
-            (group::KUBEVIRT, KUBEVIRTS) => values(self.watched.kubevirts.all()),
+            (group::KUBEVIRT, KUBEVIRTS) => values(&self.watched.kubevirts.all()),
             _ => self.within(group, plural, ""),
         }
     }
@@ -118,13 +119,13 @@ impl Objects for Facts<'_> {
     fn within(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
         let text = str::to_owned;
         match (group, plural) {
-            (group::KUBEVIRT, PRESETS) => values(self.watched.presets.find(BY_NAMESPACE, namespace)),
+            (group::KUBEVIRT, PRESETS) => values(&self.watched.presets.find(BY_NAMESPACE, namespace)),
             _ => self.look(Lookup::Within { group: text(group), plural: text(plural), namespace: text(namespace) }),
         }
     }
 }
 
-fn values<T: serde::Serialize>(objects: Vec<std::sync::Arc<T>>) -> Vec<Value> {
+fn values<T: serde::Serialize>(objects: &[Arc<T>]) -> Vec<Value> {
     objects.iter().filter_map(|one| serde_json::to_value(&**one).ok()).collect()
 }
 
