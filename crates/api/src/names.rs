@@ -112,6 +112,8 @@ pub mod annotation {
     pub const OBSOLETE_HOST_MODEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
     /// On an instance and its VM: what the guest sees, as its launcher knows it. The next start goes on from it.
     pub const GUEST: &str = "orlop.dev/guest";
+    /// On a node: where its virt-handler serves virt-api.
+    pub const VIRT_HANDLER: &str = "orlop.dev/virt-handler";
     /// On a node: its labels are kept by someone else.
     pub const SKIP_NODE_LABELLER: &str = "node-labeller.kubevirt.io/skip-node";
 }

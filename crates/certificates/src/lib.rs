@@ -8,6 +8,7 @@
 //! renewing   a server's certificate that is renewed in time, and what clients it trusts
 //! tls        both as rustls takes them; a handshake takes what is good at its moment
 //! files      read within bounds, written whole or not at all
+//! following  what is made of files that somebody else renews
 //! ```
 //! Guarantees:
 //! - Whoever has heard of the authorities within [`Terms::spread`] trusts every certificate that is in use.
@@ -19,6 +20,7 @@
 mod authority;
 mod error;
 pub mod files;
+mod following;
 mod keeper;
 mod leaf;
 mod renewing;
@@ -27,6 +29,7 @@ pub mod tls;
 
 pub use authority::{Authority, new_key, self_signed};
 pub use error::CertificateError;
+pub use following::Following;
 pub use keeper::Keeper;
 pub use leaf::{Leaf, Request, Use};
 pub use renewing::Renewing;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
 
 use crate::{CertificateError, Leaf};
 
@@ -48,13 +49,28 @@ pub fn server(
 /// # Errors
 /// When the certificate cannot be used.
 pub fn client(roots: RootCertStore, own: Option<&Leaf>) -> Result<ClientConfig, CertificateError> {
+    match own {
+        None => Ok(client_trusting(roots)?.with_no_client_auth()),
+        Some(leaf) => client_with(roots, chain(&leaf.certificate)?, key(&leaf.key)?),
+    }
+}
+
+/// How connections of a client begin that trusts these, with this chain, its own certificate first.
+///
+/// # Errors
+/// When chain and key do not belong together.
+pub fn client_with(
+    roots: RootCertStore,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<ClientConfig, CertificateError> {
+    Ok(client_trusting(roots)?.with_client_auth_cert(chain, key)?)
+}
+
+fn client_trusting(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, CertificateError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    let builder = builder.with_root_certificates(roots);
-    Ok(match own {
-        None => builder.with_no_client_auth(),
-        Some(leaf) => builder.with_client_auth_cert(chain(&leaf.certificate)?, key(&leaf.key)?)?,
-    })
+    Ok(builder.with_root_certificates(roots))
 }
 
 /// The certificates of a PEM text.

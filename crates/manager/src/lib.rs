@@ -10,6 +10,7 @@
 //! and their workers, caches, expectations, owners and selectors, the rate limit of a client, leader election, events, and the
 //! table of controllers with its selection. It knows no controller by name, and no kinds but Lease and Event.
 
+pub mod accepting;
 pub mod cache;
 pub mod caches;
 pub mod claim;

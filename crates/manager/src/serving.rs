@@ -24,14 +24,11 @@ mod source;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::net::TcpListener;
 
+use crate::accepting::accept;
 use crate::context::Now;
 use guard::{AlwaysAllowed, Guard};
 use reviews::Reviews;
@@ -47,8 +44,6 @@ pub const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
 
 /// Connections at the same time; the next ones wait to be accepted. Scrapers, probes and people are few.
 const MOST_CONNECTIONS: usize = 512;
-/// Requests that are running when told to stop have this long to end.
-const SLOWEST_END: Duration = Duration::from_secs(5);
 
 /// Where and to whom pages are shown.
 pub struct Serving {
@@ -128,48 +123,7 @@ impl Listening {
     /// Answers until `stop` resolves, then lets running requests end.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         let Self { listener, address: _, shared } = self;
-        let (stopping, stopped) = watch::channel(false);
-        let mut connections = JoinSet::new();
-        let mut stop = std::pin::pin!(stop);
-        loop {
-            // To stop comes first; then ended connections, so that their places are free.
-            tokio::select! {
-                biased;
-                () = &mut stop => break,
-                Some(ended) = connections.join_next() => tell(ended),
-                accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => match accepted {
-                    Ok((stream, _)) => {
-                        connections.spawn(accepted_stream(stream, shared.clone(), stopped.clone()));
-                    }
-                    Err(error) => {
-                        // Out of file descriptors, most likely: those in use must end first.
-                        tracing::warn!(%error, "cannot accept a connection");
-                        sleep(Duration::from_millis(50)).await;
-                    }
-                },
-            }
-        }
-        drop(listener);
-        stopping.send_replace(true);
-        let ended = async {
-            while let Some(ended) = connections.join_next().await {
-                tell(ended);
-            }
-        };
-        // Whoever is left after this long is cut with the set of connections.
-        drop(timeout(SLOWEST_END, ended).await);
-    }
-}
-
-async fn accepted_stream(stream: TcpStream, shared: Arc<Shared>, stopped: watch::Receiver<bool>) {
-    // Answers are small and complete; waiting for more of them only adds latency.
-    drop(stream.set_nodelay(true));
-    connection::serve(stream, shared, stopped).await;
-}
-
-/// A connection that panicked takes only itself down.
-fn tell(ended: Result<(), JoinError>) {
-    if let Err(error) = ended {
-        tracing::error!(%error, "a connection failed");
+        accept(listener, MOST_CONNECTIONS, stop, |stream, stopped| connection::serve(stream, shared.clone(), stopped))
+            .await;
     }
 }

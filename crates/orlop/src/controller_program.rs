@@ -65,7 +65,7 @@ struct ElectionArguments {
 /// What a program shows, and to whom.
 #[derive(clap::Args)]
 #[group(id = "serving")]
-struct ServingArguments {
+pub(crate) struct ServingArguments {
     /// Address to serve health, metrics and configuration on.
     #[arg(long, default_value = "0.0.0.0", env = "ORLOP_BIND_ADDRESS")]
     bind_address: IpAddr,
@@ -238,7 +238,12 @@ impl ElectionArguments {
 }
 
 impl ServingArguments {
-    async fn listen(
+    /// The serving certificate and its key, if they are files.
+    pub(crate) fn certificate_files(&self) -> Option<(PathBuf, PathBuf)> {
+        self.tls_cert_file.clone().zip(self.tls_private_key_file.clone())
+    }
+
+    pub(crate) async fn listen(
         self,
         default_port: u16,
         name: &str,

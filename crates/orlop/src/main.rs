@@ -34,6 +34,7 @@ mod target;
 mod terminal;
 mod trouble;
 mod up;
+mod virt_api;
 mod virt_controller;
 mod virt_handler;
 mod virt_launcher;
@@ -88,6 +89,7 @@ enum Command {
     ControllerManager(Box<controller_manager::Arguments>),
     Node(node::Arguments),
     Scheduler(scheduler::Arguments),
+    VirtApi(Box<virt_api::Arguments>),
     VirtController(virt_controller::Arguments),
     VirtHandler(virt_handler::Arguments),
     VirtLauncher(virt_launcher::Arguments),
@@ -133,6 +135,7 @@ fn main() -> ExitCode {
         Command::ControllerManager(arguments) => controller_manager::run(*arguments),
         Command::Node(arguments) => node::run(arguments, &mut std::io::stdout()),
         Command::Scheduler(arguments) => scheduler::run(arguments),
+        Command::VirtApi(arguments) => virt_api::run(*arguments, &mut std::io::stdout()),
         Command::VirtController(arguments) => virt_controller::run(arguments),
         Command::VirtHandler(arguments) => virt_handler::run(arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments, &log),
@@ -156,6 +159,7 @@ fn program(command: &Command) -> Program {
         Command::Node(arguments) if !arguments.serves() => Program::Answers,
         Command::Node(_) | Command::Shim(_) => Program::Serves("node"),
         Command::Scheduler(_) => Program::Serves("scheduler"),
+        Command::VirtApi(_) => Program::Serves("virt-api"),
         Command::VirtController(_) => Program::Serves("virt-controller"),
         Command::VirtHandler(_) => Program::Serves("virt-handler"),
         Command::VirtLauncher(_) => Program::Serves("virt-launcher"),

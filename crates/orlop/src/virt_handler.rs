@@ -1,12 +1,13 @@
 //! `orlop virt-handler`: runs the virtual machines of a node, or simulates those of hollow nodes.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use hypervisor::accelerator::Choice;
 use virt_handler::hollow::{Behaviour, HollowHandlers};
-use virt_handler::{Handler, Settings};
+use virt_handler::{DoorSettings, Handler, Settings};
 
 use crate::cluster::Cluster;
 use crate::controller_program::duration;
@@ -20,6 +21,8 @@ pub(crate) struct Arguments {
     cluster: Cluster,
     #[command(flatten)]
     node: NodeArguments,
+    #[command(flatten)]
+    door: DoorArguments,
     /// Simulate guests, on any number of nodes.
     #[arg(long, env = "ORLOP_VIRT_HANDLER_HOLLOW")]
     hollow: bool,
@@ -75,6 +78,54 @@ struct NodeArguments {
     threads: usize,
 }
 
+/// How virt-api reaches the guests of this node. Without a certificate it cannot.
+#[derive(clap::Args)]
+#[group(id = "virt-handler-door")]
+struct DoorArguments {
+    /// Address to serve virt-api on.
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8186", env = "ORLOP_VIRT_HANDLER_LISTEN")]
+    listen: SocketAddr,
+    /// Address that virt-api connects to, without the port. A pod can get it from `status.podIP`.
+    #[arg(long, value_name = "ADDRESS", env = "POD_IP")]
+    advertise_address: Option<String>,
+    /// Serving certificate for virt-api; it must name this node. It is reloaded when the file changes.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires_all = ["tls_private_key_file", "client_ca_file", "advertise_address"],
+        env = "ORLOP_VIRT_HANDLER_TLS_CERT_FILE"
+    )]
+    tls_cert_file: Option<PathBuf>,
+    /// Private key of the serving certificate.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file", env = "ORLOP_VIRT_HANDLER_TLS_PRIVATE_KEY_FILE")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Certificate authorities that virt-api's certificate is verified against.
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file", env = "ORLOP_VIRT_HANDLER_CLIENT_CA_FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Common name of virt-api's certificate. Nobody else is let in.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "kubevirt.io:system:client:virt-api",
+        env = "ORLOP_VIRT_HANDLER_CLIENT_NAME"
+    )]
+    client_name: String,
+}
+
+impl DoorArguments {
+    fn settings(self) -> Option<DoorSettings> {
+        let Self { listen, advertise_address, tls_cert_file, tls_private_key_file, client_ca_file, client_name } = self;
+        Some(DoorSettings {
+            listen,
+            advertised: advertise_address?,
+            certificate: tls_cert_file?,
+            key: tls_private_key_file?,
+            authorities: client_ca_file?,
+            caller: client_name,
+        })
+    }
+}
+
 impl NodeArguments {
     fn settings(self) -> anyhow::Result<Settings> {
         let Self { node_name, kubelet_dir, state_dir, qemu, accelerator, threads } = self;
@@ -102,6 +153,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments {
         cluster,
         node,
+        door,
         hollow: is_hollow,
         count,
         prefix,
@@ -112,7 +164,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         start_failure_share,
     } = arguments;
     if !is_hollow {
-        let settings = node.settings()?;
+        let settings = Settings { door: door.settings(), ..node.settings()? };
         return of_node::run(&cluster, "virt-handler", "virt-handler", |context| {
             let handler = Handler::new(context, settings);
             async move { handler.run().await }

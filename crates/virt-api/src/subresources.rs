@@ -5,7 +5,7 @@
 //!                                                                └──> instances: its guest, by Guests
 //!                                                                └──> streams: dial, upgrade, copy until an end
 //! ```
-//! One service, mounted in two ways: in the process of an API server, and (later) behind Kubernetes' aggregator. Who asks
+//! One service, mounted in two ways: in the process of an API server, and behind Kubernetes' aggregator. Who asks
 //! arrives as a [`Caller`] in the request's extensions; whoever mounts the service has made sure of it, and has asked whether the
 //! caller may use the first segment of the path, as Kubernetes does. The service asks about the whole path.
 //!
@@ -16,6 +16,7 @@ mod answer;
 mod expand;
 mod guests;
 mod instances;
+pub mod remote;
 mod routes;
 mod says;
 mod streams;

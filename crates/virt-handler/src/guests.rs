@@ -6,9 +6,10 @@
 //!                        └──> the launcher's network namespace: ports
 //! ```
 //! In one process virt-api has this value itself. Where nodes are processes of their own on one machine, it finds their launchers
-//! below the nodes' directories. On Kubernetes virt-handler will serve it over TLS, and virt-api will have a
+//! below the nodes' directories. On Kubernetes virt-handler serves it over TLS ([`door`]), and virt-api has a
 //! client of that instead; nothing else changes.
 
+pub(crate) mod door;
 mod screen;
 mod told;
 

@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::names::label;
 use hypervisor::accelerator::{Choice, Finding};
 use manager::context::Context;
+use manager::errors::chain;
+use manager::stopping::Stopping;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::NodeGuests;
+use crate::guests::door::{Door, DoorSettings};
 use crate::host::Machine;
 use crate::instances::{Instances, Nodes, Setup};
 use crate::networks::{Addresses, Masquerade, Networks};
@@ -39,6 +42,8 @@ pub struct Settings {
     pub findings: watch::Sender<Option<Finding>>,
     /// Through which others reach this node's guests, once the handler has started.
     pub guests: NodeGuests,
+    /// Where virt-api reaches them from another machine; none where it is in this process.
+    pub door: Option<DoorSettings>,
     /// How guests come from other nodes and go there; none where there are no others.
     pub relay: Option<Relay>,
     /// Lets addresses come along with guests; none where the pods' network cannot do that.
@@ -68,6 +73,7 @@ impl Settings {
             accelerator: Choice::Auto,
             findings: watch::Sender::new(None),
             guests: NodeGuests::default(),
+            door: None,
             relay: None,
             addresses: None,
             workers: WORKERS,
@@ -90,6 +96,11 @@ pub struct Handler {
     found: watch::Receiver<Found>,
     /// Where other nodes connect, until somebody serves them.
     door: Arc<Mutex<Option<(TcpListener, Relay)>>>,
+    /// Where virt-api connects, likewise, and what it reaches.
+    virt_api: Arc<Mutex<Option<Door>>>,
+    guests: NodeGuests,
+    name: String,
+    stopping: Stopping,
 }
 
 /// Instances that are looked at at the same time, unless told otherwise.
@@ -106,7 +117,10 @@ impl Handler {
     /// The same with networks made in another way.
     #[must_use]
     pub fn with_networks(context: &Context, settings: Settings, networks: Arc<dyn Networks>) -> Self {
-        let node = Arc::new(NodeKeeper::new(context, &settings));
+        let virt_api = settings.door.clone().and_then(open_to_virt_api);
+        let told = virt_api.as_ref().map(|door| door.address().to_owned());
+        let node = Arc::new(NodeKeeper::new(context, &settings, told));
+        let (guests, name, stopping) = (settings.guests.clone(), settings.node.clone(), context.stopping.clone());
         let state = settings.state.join("networks");
         let door = settings.relay.clone().and_then(open);
         let relay = door.as_ref().and_then(|(listener, relay)| Some((relay.clone(), listener.local_addr().ok()?)));
@@ -131,7 +145,8 @@ impl Handler {
             decide: crate::decide::decide,
         };
         let instances = Arc::new(Instances::new(context, setup));
-        Self { instances, found: node.found(), node, door: Arc::new(Mutex::new(door)) }
+        let (door, virt_api) = (Arc::new(Mutex::new(door)), Arc::new(Mutex::new(virt_api)));
+        Self { instances, found: node.found(), node, door, virt_api, guests, name, stopping }
     }
 
     /// What keeps guests from this node, if something does.
@@ -154,12 +169,24 @@ impl Handler {
                 None => pending().await,
             }
         };
+        let door = self.virt_api.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let asked = async {
+            if let Some(door) = door {
+                door.serve(&self.name, Arc::new(self.guests.clone()), &self.stopping).await;
+            }
+        };
         tokio::select! {
             biased;
-            _ = async { tokio::join!(self.instances.run(), self.node.run()) } => {}
+            _ = async { tokio::join!(self.instances.run(), self.node.run(), asked) } => {}
             () = others => {}
         }
     }
+}
+
+/// Listens for virt-api. Where that does not work, guests run all the same, and the node does not say that it can be asked.
+fn open_to_virt_api(settings: DoorSettings) -> Option<Door> {
+    let opened = Door::open(settings);
+    opened.inspect_err(|error| tracing::error!(error = chain(error), "virt-api cannot reach this node's guests")).ok()
 }
 
 /// Listens for other nodes. Where that does not work, this node's guests stay where they are.

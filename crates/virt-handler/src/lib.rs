@@ -35,5 +35,6 @@ mod relay;
 mod status;
 
 pub use guests::NodeGuests;
+pub use guests::door::{Door, DoorError, DoorSettings};
 pub use handler::{Handler, Settings};
 pub use relay::{Credentials, Relay};

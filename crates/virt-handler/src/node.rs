@@ -55,6 +55,8 @@ pub(crate) struct NodeKeeper {
     stopping: Stopping,
     found: watch::Sender<Found>,
     doubt: Notify,
+    /// Where virt-api reaches this handler.
+    door: Option<String>,
 }
 
 /// What was found out about this node.
@@ -79,7 +81,7 @@ impl Found {
 }
 
 impl NodeKeeper {
-    pub(crate) fn new(context: &Context, settings: &Settings) -> Self {
+    pub(crate) fn new(context: &Context, settings: &Settings, door: Option<String>) -> Self {
         Self {
             settings: settings.clone(),
             client: context.client.clone(),
@@ -90,6 +92,7 @@ impl NodeKeeper {
             stopping: context.stopping.clone(),
             found: watch::Sender::new(Found::NotYet),
             doubt: Notify::new(),
+            door,
         }
     }
 
@@ -277,7 +280,7 @@ impl NodeKeeper {
         let labels = wanted.map(|wanted| labels::change(&node, &wanted)).unwrap_or_default();
         let is_able = has_devices && (offer.is_some() || !self.settings.labels);
         let pins = pins_cpus(&self.settings.kubelet);
-        self.write(&heartbeat(labels, is_able, pins, (self.now)())).await
+        self.write(&heartbeat(labels, is_able, pins, self.door.as_deref(), (self.now)())).await
     }
 
     async fn write(&self, patch: &Value) -> Result<(), kube::Error> {
@@ -292,12 +295,15 @@ impl NodeKeeper {
     }
 }
 
-fn heartbeat(mut labels: Map<String, Value>, is_able: bool, pins: bool, now: Timestamp) -> Value {
+fn heartbeat(mut labels: Map<String, Value>, is_able: bool, pins: bool, door: Option<&str>, now: Timestamp) -> Value {
     labels.insert(label::SCHEDULABLE.to_owned(), json!(is_able.to_string()));
     for name in CPU_MANAGER {
         labels.insert(name.to_owned(), json!(pins.to_string()));
     }
-    let annotations = json!({ annotation::HEARTBEAT: whole_second(now).0.to_string() });
+    let mut annotations = json!({ annotation::HEARTBEAT: whole_second(now).0.to_string() });
+    if let Some(door) = door {
+        annotations[annotation::VIRT_HANDLER] = door.into();
+    }
     json!({ "metadata": { "labels": labels, "annotations": annotations } })
 }
 
@@ -326,7 +332,10 @@ mod tests {
     #[test]
     fn a_heartbeat_is_a_time_of_whole_seconds_and_says_whether_guests_may_come() {
         let now: Timestamp = "2026-07-01T10:00:00.75Z".parse().unwrap();
-        let written = heartbeat(Map::new(), false, true, now);
+        let written = heartbeat(Map::new(), false, true, None, now);
+        assert_eq!(written["metadata"]["annotations"].as_object().unwrap().len(), 1);
+        let reached = heartbeat(Map::new(), true, true, Some("10.0.0.1:8186"), now);
+        assert_eq!(reached["metadata"]["annotations"]["orlop.dev/virt-handler"], "10.0.0.1:8186");
         assert_eq!(written["metadata"]["annotations"]["kubevirt.io/heartbeat"], "2026-07-01T10:00:00Z");
         assert_eq!(written["metadata"]["labels"]["kubevirt.io/schedulable"], "false");
         assert_eq!(written["metadata"]["labels"]["cpumanager"], "true");

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use certificates::CertificateError;
-use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -31,7 +30,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-pub(crate) use serving::{Admitted, Door, serve};
+pub(crate) use serving::{Admitted, Door, name_of, serve};
 use wire::{Answer, read, write};
 pub(crate) use wire::{Channel, Frame, Question, Reply};
 
@@ -168,12 +167,5 @@ impl Relay {
 
 /// A peer that is gone without a word is not waited for, whether something is to be sent to it or not.
 fn mind_silence(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    let milliseconds = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, milliseconds)?;
-    sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, SILENCE / 3)?;
-    sockopt::set_tcp_keepintvl(stream, SILENCE / 3)?;
-    sockopt::set_tcp_keepcnt(stream, 2)?;
-    Ok(())
+    manager::accepting::mind_silence(stream, SILENCE)
 }

@@ -1,4 +1,5 @@
-//! Admission of virtual machines in the embedded API server: its reviews in, its refusals out.
+//! Admission of virtual machines in the embedded API server: its reviews in, its refusals out. The same rules answer Kubernetes'
+//! webhooks, over objects that somebody else looks up.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +11,7 @@ use api::vmi::VirtualMachineInstance;
 use apiserver::{Admission, MASTERS, Review, Status, Stored};
 use manager::context::Chance;
 use serde_json::Value;
+use virt_api::review::{self, ReviewError};
 use virt_api::{Denial, Known, Operation, Request, Requester, admit};
 use virt_rules::config::ClusterConfig;
 use virt_rules::instancetype::matcher::{Reference, Scope, Subject};
@@ -20,8 +22,37 @@ use crate::components::keeps_virtual_machines;
 const KUBEVIRT: &str = api::names::group::KUBEVIRT;
 const INSTANCETYPES: &str = "instancetype.kubevirt.io";
 
+/// Where the rules look up what they know of the cluster.
+pub trait Objects {
+    /// One object; its namespace is empty if it is in none.
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value>;
+    /// All objects of a resource.
+    fn all(&self, group: &str, plural: &str) -> Vec<Value>;
+    /// How many there are.
+    fn count(&self, group: &str, plural: &str) -> usize;
+    /// Those of a namespace.
+    fn within(&self, group: &str, plural: &str, namespace: &str) -> Vec<Value> {
+        let all = self.all(group, plural).into_iter();
+        all.filter(|one| one["metadata"]["namespace"].as_str() == Some(namespace)).collect()
+    }
+}
+
+impl Objects for Stored<'_> {
+    fn get(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        Stored::get(self, group, plural, namespace, name)
+    }
+
+    fn all(&self, group: &str, plural: &str) -> Vec<Value> {
+        Stored::all(self, group, plural)
+    }
+
+    fn count(&self, group: &str, plural: &str) -> usize {
+        Stored::count(self, group, plural)
+    }
+}
+
 /// The rules of `virt-api` as a link of the server's admission chain.
-pub(crate) struct VirtualMachines {
+pub struct VirtualMachines {
     chance: Chance,
     read: Mutex<Option<Read>>,
 }
@@ -34,8 +65,17 @@ struct Read {
 
 impl VirtualMachines {
     /// New UUIDs come from `chance`.
-    pub(crate) fn new(chance: Chance) -> Self {
+    #[must_use]
+    pub fn new(chance: Chance) -> Self {
         Self { chance, read: Mutex::default() }
+    }
+
+    /// Answers a webhook's `AdmissionReview` with one.
+    ///
+    /// # Errors
+    /// When it is no review that can be answered; an object that is refused is an answer.
+    pub fn review(&self, asked: &Value, objects: &impl Objects) -> Result<Value, ReviewError> {
+        review::answer(asked, &Looking { rules: self, stored: objects }, keeps_virtual_machines)
     }
 }
 
@@ -70,7 +110,7 @@ impl Admission for VirtualMachines {
             old: review.old,
             dry_run: review.dry_run,
         };
-        let response = admit(&request, &Looking { rules: self, stored: review.stored });
+        let response = admit(&request, &Looking { rules: self, stored: &review.stored });
         warnings.extend(response.warnings);
         let changed = response.outcome.map_err(|denial| status(&denial, review))?;
         if let (Some(object), Some(changed)) = (object, changed) {
@@ -80,13 +120,13 @@ impl Admission for VirtualMachines {
     }
 }
 
-/// What the rules know of the cluster: the server's own objects, at the moment of the request.
-struct Looking<'a> {
+/// What the rules know of the cluster, at the moment of the request.
+struct Looking<'a, O> {
     rules: &'a VirtualMachines,
-    stored: Stored<'a>,
+    stored: &'a O,
 }
 
-impl Looking<'_> {
+impl<O: Objects> Looking<'_, O> {
     /// The revision that a reference is bound to, or else the object that it names.
     fn kept(&self, namespace: &str, reference: &Reference) -> Option<Kept> {
         let bound = reference.revision.as_ref();
@@ -109,7 +149,7 @@ impl Looking<'_> {
     }
 }
 
-impl Known for Looking<'_> {
+impl<O: Objects> Known for Looking<'_, O> {
     fn config(&self) -> Arc<ClusterConfig> {
         let object = self.stored.all(KUBEVIRT, "kubevirts").into_iter().next();
         let version = object.as_ref().and_then(|object| object["metadata"]["resourceVersion"].as_str());
@@ -152,12 +192,12 @@ impl Known for Looking<'_> {
     }
 
     fn migration_of(&self, namespace: &str, instance: &str) -> Option<String> {
-        let all = self.stored.all(KUBEVIRT, "virtualmachineinstancemigrations");
+        let near = self.stored.within(KUBEVIRT, "virtualmachineinstancemigrations", namespace);
         let moves = |one: &&Value| {
             let has_ended = matches!(one["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-            one["metadata"]["namespace"] == namespace && one["spec"]["vmiName"] == instance && !has_ended
+            one["spec"]["vmiName"] == instance && !has_ended
         };
-        all.iter().find(moves)?["metadata"]["name"].as_str().map(str::to_owned)
+        near.iter().find(moves)?["metadata"]["name"].as_str().map(str::to_owned)
     }
 
     fn presets(&self, namespace: &str) -> Vec<VirtualMachineInstancePreset> {
@@ -166,8 +206,7 @@ impl Known for Looking<'_> {
         if self.stored.count(KUBEVIRT, plural) == 0 {
             return Vec::new();
         }
-        let all = self.stored.all(KUBEVIRT, plural).into_iter();
-        let near = all.filter(|preset| preset["metadata"]["namespace"].as_str() == Some(namespace));
+        let near = self.stored.within(KUBEVIRT, plural, namespace).into_iter();
         near.filter_map(|preset| serde_json::from_value(preset).ok()).collect()
     }
 

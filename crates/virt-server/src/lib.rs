@@ -28,9 +28,9 @@ use kube::Client;
 use manager::context::Chance;
 use virt_api::subresources::Guests;
 
-use admission::VirtualMachines;
 use image::OnlyForLaunchers;
 
+pub use admission::{Objects, VirtualMachines};
 pub use components::{Component, LOCAL_VOLUMES};
 pub use image::is_same as is_same_image;
 pub use roles::OPERATORS;
@@ -86,6 +86,15 @@ pub enum StartError {
         /// Why not.
         source: Box<kube::Error>,
     },
+}
+
+/// Makes the roles of users, and those of our programs that replace KubeVirt's, in a Kubernetes cluster, or brings them up to date. Who
+/// has them is only said where nobody has said so yet.
+///
+/// # Errors
+/// When one of them cannot be written.
+pub async fn install_roles(client: &Client) -> Result<(), StartError> {
+    roles::install_on_kubernetes(client).await
 }
 
 /// Starts a server of virtual machines: it admits what is written of them, serves their kinds, and knows the roles of their

@@ -29,11 +29,26 @@ struct Grant {
 /// Makes the roles, and brings those up to date that an earlier release made. Who has them is only said where nobody has said
 /// so yet: an administrator may take one away.
 pub(crate) async fn install(client: &Client) -> Result<(), StartError> {
-    let roles: Api<ClusterRole> = Api::all(client.clone());
-    let all = users::roles().into_iter().chain(components::roles());
-    try_join_all(all.map(|role| put(&roles, role))).await?;
-    let all = users::grants().into_iter().chain(components::grants());
-    try_join_all(all.map(|grant| bind(client, grant))).await.map(drop)
+    let roles = users::roles().into_iter().chain(components::roles());
+    let grants = users::grants().into_iter().chain(components::grants());
+    write(client, roles, grants).await
+}
+
+/// The same for a cluster that has nodes and controllers of its own: the roles of users and of the programs that replace KubeVirt's.
+pub(crate) async fn install_on_kubernetes(client: &Client) -> Result<(), StartError> {
+    let roles = users::roles().into_iter().chain(components::roles_on_kubernetes());
+    let grants = users::grants().into_iter().chain(components::grants_on_kubernetes());
+    write(client, roles, grants).await
+}
+
+async fn write(
+    client: &Client,
+    roles: impl Iterator<Item = ClusterRole>,
+    grants: impl Iterator<Item = Grant>,
+) -> Result<(), StartError> {
+    let api: Api<ClusterRole> = Api::all(client.clone());
+    try_join_all(roles.map(|role| put(&api, role))).await?;
+    try_join_all(grants.map(|grant| bind(client, grant))).await.map(drop)
 }
 
 async fn put(api: &Api<ClusterRole>, role: ClusterRole) -> Result<(), StartError> {

@@ -17,9 +17,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::Shared;
 use super::answer::{self, Answer};
 use super::guard::subject;
-use super::{SLOWEST_END, Shared};
+use crate::accepting::SLOWEST_END;
 
 /// Handshake, and then the first request, have this long each.
 const SLOWEST_START: Duration = Duration::from_secs(10);

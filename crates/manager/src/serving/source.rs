@@ -1,21 +1,15 @@
 //! The server's certificate: from files that may change while it runs, or made where there is none.
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use certificates::files::{self, PUBLIC, SECRET};
 use certificates::tls::{self, Clients};
-use certificates::{CertificateError, Leaf, Request, new_key, self_signed};
+use certificates::{CertificateError, Following, Leaf, Request, new_key, self_signed};
 use jiff::{SignedDuration, Timestamp};
 use rustls::{RootCertStore, ServerConfig};
-use tokio::time::Instant;
 
-/// Files are looked at again by the first handshake after this long. Nobody sees a certificate without a handshake.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Of a self-signed certificate: nobody renews it, and nobody checks more of it than that it is the one they know.
 const LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
 /// What is spoken.
@@ -86,76 +80,22 @@ impl CertificateSource {
 }
 
 /// What is needed for a handshake, as fresh as the files.
-pub(super) struct Certificates {
-    pair: Pair,
-    client_ca: Option<PathBuf>,
-    looked: Mutex<Looked>,
-}
-
-struct Looked {
-    at: Instant,
-    /// How the files were when they were last tried.
-    stamps: Vec<Stamp>,
-    /// Whether they could be used then; if not, they are tried again even if they look the same.
-    good: bool,
-    config: Arc<ServerConfig>,
-}
-
-/// What tells one content of a file from the next. None if there is no file.
-type Stamp = Option<[i128; 6]>;
+pub(super) struct Certificates(Following<ServerConfig>);
 
 impl Certificates {
     pub(super) fn load(pair: Pair, client_ca: Option<PathBuf>) -> Result<Self, CertificateError> {
-        // The stamps first: what changes between the two is read again at the next look.
-        let stamps = stamps(&pair, client_ca.as_deref());
-        let config = Arc::new(config(&pair, client_ca.as_deref())?);
-        Ok(Self { pair, client_ca, looked: Mutex::new(Looked { at: Instant::now(), stamps, good: true, config }) })
+        let own = match &pair {
+            Pair::Files(Files { certificate, key }) => vec![certificate.clone(), key.clone()],
+            Pair::Made(_) => Vec::new(),
+        };
+        let all = own.into_iter().chain(client_ca.clone()).collect();
+        Following::new(all, move || config(&pair, client_ca.as_deref())).map(Self)
     }
 
-    /// For the next handshake. If the files changed and cannot be used (half of them is written, or one is gone), what
-    /// was good before stays.
+    /// For the next handshake.
     pub(super) fn config(&self) -> Arc<ServerConfig> {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        if now.duration_since(looked.at) < LOOK_AGAIN {
-            return looked.config.clone();
-        }
-        looked.at = now;
-        let stamps = stamps(&self.pair, self.client_ca.as_deref());
-        let changed = stamps != looked.stamps;
-        if changed || !looked.good {
-            looked.stamps = stamps;
-            match config(&self.pair, self.client_ca.as_deref()) {
-                Ok(config) => {
-                    tracing::info!("loaded a new certificate or new certificate authorities of clients");
-                    looked.good = true;
-                    looked.config = Arc::new(config);
-                }
-                Err(error) => {
-                    looked.good = false;
-                    // Once for each change, not once for each look.
-                    if changed {
-                        let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                        tracing::warn!(%error, source, "cannot load the changed certificate; still serving the previous one");
-                    }
-                }
-            }
-        }
-        looked.config.clone()
+        self.0.current()
     }
-}
-
-fn stamps(pair: &Pair, client_ca: Option<&Path>) -> Vec<Stamp> {
-    let stamp = |path: &Path| {
-        let data = fs::metadata(path).ok()?;
-        let times = [data.mtime(), data.mtime_nsec(), data.ctime_nsec()].map(i128::from);
-        Some([data.dev().into(), data.ino().into(), data.size().into(), times[0], times[1], times[2]])
-    };
-    let files = match pair {
-        Pair::Files(Files { certificate, key }) => vec![certificate.as_path(), key.as_path()],
-        Pair::Made(_) => Vec::new(),
-    };
-    files.into_iter().chain(client_ca).map(stamp).collect()
 }
 
 fn config(pair: &Pair, client_ca: Option<&Path>) -> Result<ServerConfig, CertificateError> {

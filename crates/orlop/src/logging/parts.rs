@@ -74,6 +74,7 @@ pub(super) const PARTS: &[Part] = &[
     part("tokens", "", "tokens", ""),
     part("structural", "", "structural", ""),
     part("virt-api", "", "virt_api", ""),
+    part("virt-extension", "", "virt_extension", ""),
     part("virt-rules", "", "virt_rules", ""),
     part("virt-server", "", "virt_server", ""),
     part("orlop", "", "orlop", ""),

@@ -1,16 +1,18 @@
-//! How guests are reached. In one process, virt-handler is asked directly; on Kubernetes it will be asked over TLS, by another
-//! implementation of the same trait.
+//! How guests are reached. In one process, virt-handler is asked directly; on Kubernetes it is asked over TLS ([`super::remote`]),
+//! by another implementation of the same trait.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Which guest is meant: an instance, and no other of its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct GuestName {
     /// Its namespace.
     pub namespace: String,
@@ -23,7 +25,8 @@ pub struct GuestName {
 }
 
 /// What a guest is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Question {
     /// To hold its vCPUs.
     Pause,
@@ -62,7 +65,8 @@ pub enum Reply {
 }
 
 /// A way into a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Way {
     /// Its first serial port.
     Console,
@@ -79,7 +83,8 @@ pub enum Way {
 }
 
 /// Why a guest did not do it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, thiserror::Error)]
+#[serde(rename_all = "camelCase")]
 pub enum GuestError {
     /// Nobody here knows it.
     #[error("{0}")]

@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConnection;
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::server::TlsStream;
 
 use super::wire::{Answer, Channel, Frame, Question, Reply, read, write};
 use super::{Credentials, GREETING, mind_silence};
@@ -75,7 +75,7 @@ async fn receive(
     let acceptor = TlsAcceptor::from(credentials.server().map_err(io::Error::other)?);
     let greeting = async {
         let mut stream = acceptor.accept(stream).await?;
-        let node = node_of(&stream)?;
+        let node = name_of(stream.get_ref().1)?;
         let frame: Frame = read(&mut stream).await?;
         match admit(door, &node, &frame, carried).await {
             Ok(admitted) => {
@@ -119,12 +119,11 @@ async fn admit(
     if carried.insert(frame.clone()) { Ok(admitted) } else { Err("this channel was carried already".to_owned()) }
 }
 
-/// The node that is on the other side, by its certificate.
-fn node_of(stream: &TlsStream<TcpStream>) -> io::Result<String> {
-    let (_, connection) = stream.get_ref();
+/// Who is on the other side, by its certificate.
+pub(crate) fn name_of(connection: &ServerConnection) -> io::Result<String> {
     let certificate = connection.peer_certificates().and_then(<[CertificateDer<'_>]>::first);
     let certificate = certificate.ok_or_else(|| io::Error::other("the peer showed no certificate"))?;
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(io::Error::other)?;
     let name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
-    name.map(ToOwned::to_owned).ok_or_else(|| io::Error::other("the peer's certificate names no node"))
+    name.map(ToOwned::to_owned).ok_or_else(|| io::Error::other("the peer's certificate names nobody"))
 }

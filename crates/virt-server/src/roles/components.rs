@@ -18,6 +18,8 @@ const NODE_LEASES: &str = "kube-node-lease";
 
 const CONTROLLER: &str = "kubevirt-controller";
 const APISERVER: &str = "kubevirt-apiserver";
+/// To know who the front proxy is.
+const FRONT_PROXY: &str = "orlop.dev:front-proxy-reader";
 const HANDLER: &str = "kubevirt-handler";
 const LEADING: &str = "orlop.dev:leader-locking-virt-controller";
 const NODE: &str = "orlop.dev:node";
@@ -27,11 +29,12 @@ const VOLUMES: &str = "orlop.dev:local-volumes";
 /// What caches ask for.
 const FOLLOW: [&str; 2] = ["list", "watch"];
 
-pub(super) fn roles() -> [ClusterRole; 11] {
+pub(super) fn roles() -> [ClusterRole; 12] {
     [
         role(CONTROLLER, None, controller()),
         role(LEADING, None, leading("virt-controller")),
         role(APISERVER, None, virt_api()),
+        role(FRONT_PROXY, None, vec![named(&LOOK, CORE, "configmaps", "extension-apiserver-authentication")]),
         role(HANDLER, None, handler()),
         role(HOLLOW, None, hollow_handler()),
         role(NODE, None, node()),
@@ -44,7 +47,7 @@ pub(super) fn roles() -> [ClusterRole; 11] {
 }
 
 /// Who has which of them.
-pub(super) fn grants() -> [Grant; 11] {
+pub(super) fn grants() -> [Grant; 12] {
     let everywhere = |role: &'static str, whom: Subject| Grant { name: role, role, whom, namespace: None };
     let only_in = |namespace: &'static str, role: &'static str, whom: Subject| {
         let namespace = Some(namespace);
@@ -56,6 +59,7 @@ pub(super) fn grants() -> [Grant; 11] {
         everywhere(CONTROLLER, controller()),
         only_in(LEADERS, LEADING, controller()),
         everywhere(APISERVER, user(&Component::VirtApi.identity().user)),
+        only_in(LEADERS, FRONT_PROXY, user(&Component::VirtApi.identity().user)),
         everywhere(HANDLER, user(&Component::VirtHandler.identity().user)),
         everywhere(HOLLOW, group(HOLLOW)),
         everywhere(NODE, group(NODES)),
@@ -67,14 +71,30 @@ pub(super) fn grants() -> [Grant; 11] {
     ]
 }
 
+/// Those of the programs that also run on Kubernetes. The others do what a cluster has somebody else for.
+const ON_KUBERNETES: [&str; 5] = [CONTROLLER, LEADING, APISERVER, FRONT_PROXY, HANDLER];
+
+pub(super) fn roles_on_kubernetes() -> impl Iterator<Item = ClusterRole> {
+    let is_there = |role: &ClusterRole| role.metadata.name.as_deref().is_some_and(|name| ON_KUBERNETES.contains(&name));
+    roles().into_iter().filter(is_there)
+}
+
+pub(super) fn grants_on_kubernetes() -> impl Iterator<Item = Grant> {
+    grants().into_iter().filter(|grant| ON_KUBERNETES.contains(&grant.role))
+}
+
 fn events() -> PolicyRule {
     rule(&["create", "patch"], CORE, &["events"])
 }
 
 /// To be elected under a lease of this name.
 fn leading(lease: &str) -> Vec<PolicyRule> {
-    let held = PolicyRule { resource_names: Some(words(&[lease])), ..rule(&["get", "update"], LEASES, &["leases"]) };
-    vec![rule(&["create"], LEASES, &["leases"]), held]
+    vec![rule(&["create"], LEASES, &["leases"]), named(&["get", "update"], LEASES, "leases", lease)]
+}
+
+/// About one object.
+fn named(verbs: &[&str], group: &str, resource: &str, name: &str) -> PolicyRule {
+    PolicyRule { resource_names: Some(words(&[name])), ..rule(verbs, group, &[resource]) }
 }
 
 fn controller() -> Vec<PolicyRule> {
@@ -120,10 +140,15 @@ fn virt_api() -> Vec<PolicyRule> {
     ];
     vec![
         rule(&["create"], "authorization.k8s.io", &["subjectaccessreviews"]),
-        rule(&["list"], VIRT, &["kubevirts"]),
-        rule(&["get", "patch"], VIRT, &["virtualmachines", "virtualmachineinstances"]),
+        // Who may see its pages.
+        rule(&["create"], "authentication.k8s.io", &["tokenreviews"]),
+        rule(&FOLLOW, VIRT, &["kubevirts", "virtualmachineinstancepresets"]),
+        rule(&["get", "list", "patch"], VIRT, &["virtualmachines", "virtualmachineinstances"]),
         rule(&["patch"], VIRT, &["virtualmachines/status"]),
-        rule(&["create"], VIRT, &["virtualmachineinstancemigrations"]),
+        rule(&["create", "list"], VIRT, &["virtualmachineinstancemigrations"]),
+        // Where the handlers of guests are.
+        rule(&["get"], CORE, &["nodes"]),
+        named(&["get"], "apiextensions.k8s.io", "customresourcedefinitions", "datavolumes.cdi.kubevirt.io"),
         rule(&["get"], "instancetype.kubevirt.io", &instancetypes),
         rule(&["get"], "apps", &["controllerrevisions"]),
     ]
@@ -248,6 +273,15 @@ mod tests {
                 let may_read_secrets = [NODE, CACHES].contains(&name.as_str());
                 assert!(may_read_secrets || !is_secret, "{name} reads secrets");
             }
+        }
+    }
+
+    /// A cluster's own nodes and users get nothing from us.
+    #[test]
+    fn on_kubernetes_only_our_own_accounts_have_roles_of_programs() {
+        assert_eq!((roles_on_kubernetes().count(), grants_on_kubernetes().count()), (5, 5));
+        for grant in grants_on_kubernetes() {
+            assert!(grant.whom.name.starts_with("system:serviceaccount:kubevirt:"), "{}", grant.name);
         }
     }
 

@@ -136,7 +136,12 @@ where
         life.sign();
         match message {
             Ok(Message::Binary(bytes)) => {
-                if let Err(error) = guest.write_all(&bytes).await {
+                let written = async {
+                    guest.write_all(&bytes).await?;
+                    // A way over the network may hold back what is not flushed.
+                    guest.flush().await
+                };
+                if let Err(error) = written.await {
                     return End::Broken(error.to_string());
                 }
             }
