@@ -104,6 +104,12 @@ pub mod annotation {
     pub const EVACUATION_MIGRATION: &str = "kubevirt.io/evacuationMigration";
     /// On a migration: an outdated launcher is replaced by it.
     pub const WORKLOAD_UPDATE_MIGRATION: &str = "kubevirt.io/workloadUpdateMigration";
+    /// On an instance: its guest is not to be moved for an update, and one that is being moved for it stays.
+    pub const WORKLOAD_UPDATE_ABORTION: &str = "kubevirt.io/testWorkloadUpdateMigrationAbortion";
+    /// On an instance whose pod is being evicted: who asked for that, where it was the descheduler.
+    pub const EVICTION_SOURCE: &str = "kubevirt.io/eviction-source";
+    /// On a launcher pod: its eviction was asked for, and the guest is on its way out. The descheduler counts such pods.
+    pub const EVICTION_IN_PROGRESS: &str = "descheduler.alpha.kubernetes.io/eviction-in-progress";
     /// On a migration: seconds that its target pod may be without a node that could take it.
     pub const MIGRATION_UNSCHEDULABLE_TIMEOUT: &str = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds";
     /// On a migration: seconds that its target pod may take until it runs.

@@ -1,10 +1,13 @@
 //! Who asks, whether they may, and what else is said about a write.
 
 use std::collections::BTreeMap;
+use std::future::ready;
+use std::pin::Pin;
 
 use serde_json::{Value, json};
 
 use crate::registry::table_name;
+use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::{Key, Snapshot};
 
@@ -192,4 +195,23 @@ pub trait Admission: Send + Sync {
     /// # Errors
     /// Refuses the write.
     fn admit(&self, review: &Review<'_>, object: Option<&mut Value>, warnings: &mut Vec<String>) -> Result<(), Status>;
+
+    /// The same about an eviction, before any disruption budget has its say: the attributes name the pod. It may write to the
+    /// server meanwhile, so that what is in the pod is moved instead; a dry run must not.
+    fn evict<'a>(&'a self, eviction: Eviction<'a>) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>> {
+        let Eviction { review, object, warnings, server: _ } = eviction;
+        Box::pin(ready(self.admit(review, Some(object), warnings)))
+    }
+}
+
+/// An eviction that is asked for.
+pub struct Eviction<'a> {
+    /// The request: a `create` of `pods/eviction`.
+    pub review: &'a Review<'a>,
+    /// The `Eviction` that was sent.
+    pub object: &'a mut Value,
+    /// What the client should hear.
+    pub warnings: &'a mut Vec<String>,
+    /// The server itself.
+    pub server: ApiServer,
 }

@@ -67,7 +67,7 @@ pub use audit::AuditLog;
 pub use body::Body;
 pub use clock::Clock;
 pub use directories::make_directory;
-pub use identity::{Admission, Attributes, Authorizer, Decision, Identity, MASTERS, Review, Stored};
+pub use identity::{Admission, Attributes, Authorizer, Decision, Eviction, Identity, MASTERS, Review, Stored};
 pub use route::{Delegate, Delegation, RequestBody, StreamPlace};
 pub use server::{ApiServer, Builder, Check, InProcess};
 pub use status::Status;

@@ -198,7 +198,9 @@ impl Status {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(subject.details(name, subject.resource))
     }
 
-    pub(crate) fn too_many_requests(message: impl Into<String>) -> Self {
+    /// Refuses a request that may be granted later. For whoever has a say in admission.
+    #[must_use]
+    pub fn too_many_requests(message: impl Into<String>) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message)
     }
 

@@ -23,14 +23,14 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::Value;
 
 use crate::body::Body;
-use crate::identity::{Attributes, Identity, Review, Stored};
+use crate::identity::{Attributes, Eviction, Identity, Review, Stored};
 use crate::negotiate::{Encoding, Representation, View};
 use crate::rbac;
 use crate::registry::{Resource, Version};
 use crate::render::Renderer;
 use crate::request::{Query, Target};
 use crate::served::Written;
-use crate::server::Inner;
+use crate::server::{ApiServer, Inner};
 use crate::status::Status;
 use crate::store::{Key, Object, WriteError};
 
@@ -210,7 +210,34 @@ impl Call {
         mut new: Option<&mut Value>,
         dry_run: bool,
     ) -> Result<(), Status> {
-        let attributes = Attributes {
+        let attributes = self.attributes(verb);
+        let snapshot = self.server.store.snapshot();
+        let review = Review { identity: &self.identity, attributes, old, dry_run, stored: Stored(&snapshot) };
+        for one in &self.server.admission {
+            one.admit(&review, new.as_deref_mut(), &mut self.warnings.list())?;
+        }
+        Ok(())
+    }
+
+    /// Asks the admission chain about an eviction.
+    async fn admit_eviction(&mut self, object: &mut Value, dry_run: bool) -> Result<(), Status> {
+        let (attributes, snapshot) = (self.attributes("create"), self.server.store.snapshot());
+        let review = Review { identity: &self.identity, attributes, old: None, dry_run, stored: Stored(&snapshot) };
+        let mut warnings = Vec::new();
+        let mut outcome = Ok(());
+        for one in &self.server.admission {
+            let server = ApiServer { inner: self.server.clone() };
+            outcome = one.evict(Eviction { review: &review, object, warnings: &mut warnings, server }).await;
+            if outcome.is_err() {
+                break;
+            }
+        }
+        self.warnings.list().append(&mut warnings);
+        outcome
+    }
+
+    fn attributes<'a>(&'a self, verb: &'a str) -> Attributes<'a> {
+        Attributes {
             verb,
             group: &self.resource.group,
             version: &self.version.name,
@@ -219,13 +246,7 @@ impl Call {
             namespace: self.target.namespace.as_deref().unwrap_or_default(),
             name: self.target.name.as_deref().unwrap_or_default(),
             path: "",
-        };
-        let snapshot = self.server.store.snapshot();
-        let review = Review { identity: &self.identity, attributes, old, dry_run, stored: Stored(&snapshot) };
-        for one in &self.server.admission {
-            one.admit(&review, new.as_deref_mut(), &mut self.warnings.list())?;
         }
-        Ok(())
     }
 
     /// Refuses a role or binding that gives more than its writer has.

@@ -269,7 +269,14 @@ fn start_controllers(
 /// Launchers of this machine. What they ask for follows what guests run with, which may change; where they only pretend,
 /// guests have all that they like.
 fn launcher(qemu: Option<String>, findings: Option<watch::Receiver<Option<Finding>>>) -> watch::Receiver<Launcher> {
-    let rendered = move |nodes: Nodes| Launcher { nodes, qemu: qemu.clone(), ..Launcher::new(MACHINE_IMAGE) };
+    // The image of the machine's own programs has no tag; what is in it changes with this program.
+    let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+    let rendered = move |nodes: Nodes| Launcher {
+        nodes,
+        qemu: qemu.clone(),
+        version: version.clone(),
+        ..Launcher::new(MACHINE_IMAGE)
+    };
     let Some(mut findings) = findings else { return watch::channel(rendered(Nodes::default())).1 };
     let nodes = |finding: &Option<Finding>| Nodes {
         kvm: finding.as_ref().is_some_and(|finding| !finding.is_emulated()),

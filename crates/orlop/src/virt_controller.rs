@@ -73,6 +73,9 @@ struct WorkerArguments {
     /// Number of disruption budgets to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_DISRUPTION_BUDGET_CONTROLLER_THREADS")]
     disruption_budget_controller_threads: usize,
+    /// Number of nodes to move instances away from at the same time.
+    #[arg(long, default_value_t = 3, env = "ORLOP_EVACUATION_CONTROLLER_THREADS")]
+    evacuation_controller_threads: usize,
     /// Number of nodes to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_NODE_CONTROLLER_THREADS")]
     node_controller_threads: usize,
@@ -112,6 +115,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let configuration = json!({ "controllers": controllers, "launcherImage": launcher.image });
     let WorkerArguments {
         disruption_budget_controller_threads,
+        evacuation_controller_threads,
         node_controller_threads,
         pool_controller_threads,
         replicaset_controller_threads,
@@ -120,6 +124,7 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     } = workers;
     let mut settings = Settings::new(launcher);
     settings.disruption_budget_workers = disruption_budget_controller_threads;
+    settings.evacuation_workers = evacuation_controller_threads;
     settings.node_workers = node_controller_threads;
     settings.pool_workers = pool_controller_threads;
     settings.replica_set_workers = replicaset_controller_threads;

@@ -7,7 +7,8 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Denial {
-    /// The HTTP status: 422 for an object that is wrong, 403 for one that may not be written now.
+    /// The HTTP status: 422 for an object that is wrong, 403 for one that may not be written now, 429 where the client should
+    /// ask again.
     pub code: u16,
     /// All of it in one text.
     pub message: String,
@@ -69,6 +70,17 @@ impl Denial {
     /// Refuses a write that is not possible now, whatever the object says.
     pub(crate) fn forbidden(message: impl Into<String>) -> Self {
         Self { code: 403, message: message.into(), causes: Vec::new(), kind: String::new(), name: String::new() }
+    }
+
+    /// Refuses an eviction, such that whoever drains a node asks again.
+    pub(crate) fn again(message: impl Into<String>) -> Self {
+        Self { code: 429, ..Self::forbidden(message) }
+    }
+
+    /// The answer to an eviction whose mark could not be written; the client's next attempt may do better.
+    #[must_use]
+    pub fn unmarked(error: impl fmt::Display) -> Self {
+        Self::again(format!("kubevirt failed marking the vmi for eviction: {error}"))
     }
 
     /// Refuses an object for its fields.

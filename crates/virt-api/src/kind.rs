@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     KubeVirt,
     Instancetype,
     Preference,
+    /// Not ours; its eviction is.
+    Pod,
     /// A kind of ours without a controller.
     Unbuilt(Unbuilt),
     /// Not ours.
@@ -71,6 +73,7 @@ impl Kind {
             ("instancetype.kubevirt.io", "virtualmachinepreferences" | "virtualmachineclusterpreferences") => {
                 Self::Preference
             }
+            ("", "pods") => Self::Pod,
             (group, resource) => {
                 let unbuilt = UNBUILT.iter().find(|(of, plural, ..)| *of == group && *plural == resource);
                 unbuilt.map_or(Self::Foreign, |(_, _, kind, instead)| Self::Unbuilt(Unbuilt { kind, instead }))
@@ -102,6 +105,6 @@ mod tests {
                 assert_eq!(unbuilt.kind, crd.spec.names.kind);
             }
         }
-        assert_eq!(Kind::of("", "pods"), Kind::Foreign);
+        assert_eq!(Kind::of("", "services"), Kind::Foreign);
     }
 }

@@ -20,6 +20,7 @@ mod kubevirt;
 pub mod lifecycle;
 mod migration;
 mod object;
+mod pod;
 mod pool;
 mod preset;
 mod replicaset;
@@ -32,7 +33,7 @@ mod vmi;
 mod warnings;
 
 pub use denial::{Cause, Denial, Reason};
-pub use request::{Known, Operation, Request, Requester, Response};
+pub use request::{Known, Mark, Operation, Request, Requester, Response};
 
 use kind::Kind;
 
@@ -54,6 +55,7 @@ pub fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
         Kind::KubeVirt => kubevirt::admit(request, known),
         Kind::Instancetype => instancetype::admit(request),
         Kind::Preference => instancetype::admit_preference(request),
+        Kind::Pod => pod::admit(request, known),
         Kind::Unbuilt(refusal) => kind::admit_unbuilt(request, &refusal),
         Kind::Foreign => Response::allowed(),
     }

@@ -37,7 +37,7 @@ pub(crate) fn decided<T: Object>(json: Option<&Value>, before: &T, after: &T, pr
         return Response::denied(denial);
     }
     let changed = json.and_then(|json| change::carried_over(json, before, after));
-    Response { outcome: Ok(changed), warnings: Vec::new() }
+    Response { outcome: Ok(changed), warnings: Vec::new(), mark: None }
 }
 
 fn denial<T: Object>(problems: Problems, name: &str) -> Denial {

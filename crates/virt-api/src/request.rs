@@ -6,6 +6,7 @@ use api::instancetype::VirtualMachineInstancetypeSpec;
 use api::preference::VirtualMachinePreferenceSpec;
 use api::preset::VirtualMachineInstancePreset;
 use api::vmi::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use virt_rules::config::ClusterConfig;
 use virt_rules::instancetype::matcher::Reference;
@@ -47,6 +48,8 @@ pub struct Request<'a> {
     pub subresource: &'a str,
     /// Empty for objects of the cluster.
     pub namespace: &'a str,
+    /// As the request's path has it; empty where an object is created.
+    pub name: &'a str,
     /// Who asks.
     pub requester: Requester,
     /// The object as it shall be; none on deletion.
@@ -76,6 +79,8 @@ pub trait Known {
     fn preference(&self, namespace: &str, reference: &Reference) -> Option<Arc<VirtualMachinePreferenceSpec>>;
     /// An instance.
     fn instance(&self, namespace: &str, name: &str) -> Option<Arc<VirtualMachineInstance>>;
+    /// A pod.
+    fn pod(&self, namespace: &str, name: &str) -> Option<Pod>;
     /// The name of a migration of an instance that has not ended; none if there is none.
     fn migration_of(&self, namespace: &str, instance: &str) -> Option<String>;
     /// The presets of a namespace, in any order.
@@ -97,17 +102,29 @@ pub struct Response {
     pub outcome: Result<Option<Value>, Denial>,
     /// What the client should hear, whatever the outcome.
     pub warnings: Vec<String>,
+    /// What must be written before the client hears of the outcome.
+    pub mark: Option<Mark>,
+}
+
+/// A mark on an instance whose pod is not evicted, by which it is moved instead. Where it cannot be written, the answer is
+/// [`Denial::unmarked`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// The instance, in the namespace of the request.
+    pub instance: String,
+    /// A merge patch; it carries the version that was decided about, and the UID.
+    pub patch: Value,
 }
 
 impl Response {
     /// Goes on as it is.
     pub(crate) fn allowed() -> Self {
-        Self { outcome: Ok(None), warnings: Vec::new() }
+        Self { outcome: Ok(None), warnings: Vec::new(), mark: None }
     }
 
     /// Goes no further.
     pub(crate) fn denied(denial: Denial) -> Self {
-        Self { outcome: Err(denial), warnings: Vec::new() }
+        Self { outcome: Err(denial), warnings: Vec::new(), mark: None }
     }
 
     pub(crate) fn with_warnings(self, warnings: Vec<String>) -> Self {

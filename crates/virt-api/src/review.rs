@@ -4,7 +4,7 @@ use api::decode::DecodeError;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::{Denial, Known, Operation, Request, Requester, Response, admit};
+use crate::{Denial, Known, Mark, Operation, Request, Requester, Response, admit};
 
 const VERSION: &str = "admission.k8s.io/v1";
 /// Members may do everything.
@@ -38,6 +38,8 @@ struct Asked {
     #[serde(default)]
     namespace: String,
     #[serde(default)]
+    name: String,
+    #[serde(default)]
     user_info: User,
     object: Option<Value>,
     old_object: Option<Value>,
@@ -59,11 +61,29 @@ struct User {
     groups: Vec<String>,
 }
 
+/// What a webhook says, and what must be written before it does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The review that goes back.
+    pub review: Value,
+    /// Where this cannot be written, [`Answer::unmarked`] goes back instead.
+    pub mark: Option<Mark>,
+}
+
+impl Answer {
+    /// The review that goes back when the mark could not be written.
+    #[must_use]
+    pub fn unmarked(mut self, error: impl std::fmt::Display) -> Value {
+        self.review["response"]["status"] = status(&Denial::unmarked(error));
+        self.review
+    }
+}
+
 /// Answers a review. `is_component` knows our own programs by their user names.
 ///
 /// # Errors
 /// When it is no review that can be answered; an object that is refused is an answer.
-pub fn answer(review: &Value, known: &dyn Known, is_component: impl Fn(&str) -> bool) -> Result<Value, ReviewError> {
+pub fn answer(review: &Value, known: &dyn Known, is_component: impl Fn(&str) -> bool) -> Result<Answer, ReviewError> {
     let word = |field: &str| review.get(field).and_then(Value::as_str).unwrap_or_default();
     if (word("apiVersion"), word("kind")) != (VERSION, "AdmissionReview") {
         return Err(ReviewError::Kind { found: format!("{}, Kind={}", word("apiVersion"), word("kind")) });
@@ -89,13 +109,16 @@ pub fn answer(review: &Value, known: &dyn Known, is_component: impl Fn(&str) -> 
         resource: &asked.resource.resource,
         subresource: &asked.sub_resource,
         namespace: &asked.namespace,
+        name: &asked.name,
         requester,
         object: asked.object.as_ref().filter(|object| !object.is_null()),
         old: asked.old_object.as_ref().filter(|object| !object.is_null()),
         dry_run: asked.dry_run.unwrap_or_default(),
     };
-    let response = response(&request, &admit(&request, known), &asked.uid);
-    Ok(json!({ "apiVersion": VERSION, "kind": "AdmissionReview", "response": response }))
+    let admitted = admit(&request, known);
+    let response = response(&request, &admitted, &asked.uid);
+    let review = json!({ "apiVersion": VERSION, "kind": "AdmissionReview", "response": response });
+    Ok(Answer { review, mark: admitted.mark })
 }
 
 fn response(request: &Request<'_>, response: &Response, uid: &str) -> Value {
@@ -145,7 +168,11 @@ pub fn status(denial: &Denial) -> Value {
         .iter()
         .map(|cause| json!({ "reason": cause.reason.as_str(), "message": cause.message, "field": cause.field }))
         .collect();
-    let reason = if denial.code == 422 { "Invalid" } else { "Forbidden" };
+    let reason = match denial.code {
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        _ => "Forbidden",
+    };
     let mut status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "code": denial.code, "reason": reason, "message": denial.message,

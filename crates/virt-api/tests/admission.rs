@@ -5,6 +5,8 @@
 mod attachments;
 #[path = "admission/defaults.rs"]
 mod defaults;
+#[path = "admission/evictions.rs"]
+mod evictions;
 #[path = "admission/instances.rs"]
 mod instances;
 #[path = "admission/machines.rs"]

@@ -2,8 +2,8 @@
 //!
 //! Watches: PodDisruptionBudget. Owns: those that an instance controls. Emits: their deletion. Absent on purpose: new budgets. A
 //! budget of one launcher could only refuse every eviction, and a drain that waits for it never ended. Evictions of launchers are
-//! for admission to answer: it refuses them and marks the instance, so that a migration moves it (`evictionStrategy`). Until guests
-//! are migrated, an eviction ends its guest gracefully, as a deletion of its pod does.
+//! for admission to answer: it refuses them and marks the instance, so that a migration moves it (`evictionStrategy`). An instance
+//! whose strategy is `None` is not kept: an eviction ends its guest gracefully, as a deletion of its pod does.
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};

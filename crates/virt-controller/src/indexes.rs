@@ -1,5 +1,6 @@
 //! What the controllers find objects by.
 
+use api::migration::VirtualMachineInstanceMigration as Migration;
 use api::names::label;
 use api::vm::VirtualMachine;
 use api::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -11,6 +12,14 @@ pub(crate) const OUR_PODS: &str = "kubevirt.io in (virt-launcher, hotplug-disk)"
 /// Instances by the UID of what controls them, by namespace, by node, and by claim as `namespace/claim`.
 pub(crate) const VMIS: [(&str, Index<VirtualMachineInstance>); 4] =
     [("controller", controller_of), ("namespace", namespace_of), ("node", node_of), ("claim", namespaced_claims_of)];
+
+/// Migrations by their instance, as `namespace/name`.
+pub(crate) const MIGRATIONS: [(&str, Index<Migration>); 1] = [("instance", instance_of)];
+
+fn instance_of(migration: &Migration) -> Vec<String> {
+    let namespace = migration.metadata.namespace.as_deref().unwrap_or_default();
+    migration.spec.vmi_name.iter().map(|name| format!("{namespace}/{name}")).collect()
+}
 
 /// The names of the claims and data volumes that an instance names.
 pub(crate) fn claims_of(vmi: &VirtualMachineInstance) -> Vec<String> {
@@ -50,7 +59,8 @@ fn namespaced_claims_of(vmi: &VirtualMachineInstance) -> Vec<String> {
     claims_of(vmi).into_iter().map(|claim| format!("{namespace}/{claim}")).collect()
 }
 
-fn node_of(vmi: &VirtualMachineInstance) -> Vec<String> {
+/// The node that an instance is labelled with, if any.
+pub(crate) fn node_of(vmi: &VirtualMachineInstance) -> Vec<String> {
     let labels = vmi.metadata.labels.as_ref();
     labels
         .and_then(|labels| labels.get(label::NODE_NAME))

@@ -8,6 +8,8 @@
 //! VMI migration ──> migration ──> target pod ──> (virt-handler) ──> migration: status
 //! VM pool ──> pool ──> VMs
 //! Node ──> node ──> instances that are lost
+//! Node, VMIs that are to leave it ──> evacuation ──> VMI migrations
+//! KubeVirt, outdated VMIs ──> workload_update ──> VMI migrations, evictions
 //! ```
 //! Watches: VMs, VMIs, sets and pools of them, their pods, volumes and nodes, and the KubeVirt object. Owns and emits: see each controller.
 //! Absent on purpose: nodes' disks and sockets; what a pod becomes on its node is virt-handler's.
@@ -15,6 +17,7 @@
 mod configuration;
 mod data_volumes;
 pub mod disruption_budget;
+pub mod evacuation;
 mod indexes;
 mod launcher;
 pub mod migration;
@@ -26,6 +29,7 @@ mod surroundings;
 mod table;
 pub mod vm;
 pub mod vmi;
+pub mod workload_update;
 
 pub use launcher::is_launcher;
 pub use render::{Directories, Launcher, Nodes};

@@ -29,6 +29,7 @@
 //! | before the hand-over | somebody deletes the migration | Failed |
 //! | after it | somebody deletes the migration | the instance is told: the handlers decide |
 
+pub(crate) mod asking;
 pub mod controller;
 pub mod policy;
 pub mod target;
@@ -38,7 +39,7 @@ mod end;
 mod handover;
 #[cfg(test)]
 mod tests;
-mod waiting;
+pub(crate) mod waiting;
 
 use std::time::Duration;
 

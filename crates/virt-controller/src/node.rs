@@ -64,7 +64,8 @@ pub struct Plan {
 
 /// # Guarantees
 /// - An instance is called lost only if its node's handler is silent and no container can still run of any pod that holds its
-///   guest, or that the guest may have gone to.
+///   guest, or that the guest may have gone to. A target that only waits does not count: nobody knows yet where it could be reached,
+///   so that nothing was sent to it.
 /// - A node that has never had a handler is left alone.
 #[must_use]
 pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
@@ -81,7 +82,7 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
         return Plan::default();
     }
     let (dead, alive): (Vec<_>, Vec<_>) =
-        seen.instances.iter().partition(|(vmi, pods)| pods.iter().all(|pod| is_dead(pod) || is_orphan(pod, vmi)));
+        seen.instances.iter().partition(|(vmi, pods)| pods.iter().all(|pod| is_dead(pod) || is_empty(pod, vmi)));
     if !dead.is_empty() && !seen.asked {
         return Plan { ask: true, ..Plan::default() };
     }
@@ -120,9 +121,25 @@ fn is_dead(pod: &Pod) -> bool {
     pods::has_ended(pod) || (!containers.is_empty() && containers.iter().all(ended))
 }
 
-/// Whether the guest is not in a pod, and cannot come there.
-fn is_orphan(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
-    role(&Launcher::of(pod), vmi) == Role::Orphan
+/// Whether the guest is not in a pod, and cannot come there any more now that its node is silent.
+fn is_empty(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+    let launcher = Launcher::of(pod);
+    match role(&launcher, vmi) {
+        Role::Sole | Role::Source => false,
+        Role::Target => !is_reachable(&launcher, vmi),
+        Role::Orphan => true,
+    }
+}
+
+/// Whether the source was told where a target is: it may have sent the guest, and not be able to say so.
+fn is_reachable(target: &Launcher<'_>, vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let migration = target.pod.and_then(|pod| pod.migration);
+    state.is_some_and(|state| {
+        let is_handed_over = state.migration_uid.is_some() && state.migration_uid.as_deref() == migration;
+        let has_begun = state.start_timestamp.as_ref().is_some();
+        is_handed_over && (has_begun || state.target_node_address.is_some())
+    })
 }
 
 fn lost(vmi: &VirtualMachineInstance, now: Timestamp) -> Option<(String, String, Value)> {

@@ -86,6 +86,8 @@ pub struct Launcher {
     pub nodes: Nodes,
     /// The QEMU that they run, where it is not the one they find.
     pub qemu: Option<String>,
+    /// The release of what is in the image, where the image's name does not tell it.
+    pub version: Option<String>,
 }
 
 /// What nodes are known to offer, where somebody knows. On a cluster nobody does: as KubeVirt's, launchers ask for what they
@@ -157,8 +159,22 @@ impl Launcher {
             directories: Directories::default(),
             nodes: Nodes::default(),
             qemu: None,
+            version: None,
         }
     }
+
+    /// What launchers run that are made now, as `status.launcherContainerImageVersion` tells it.
+    #[must_use]
+    pub fn runs(&self) -> String {
+        metadata::image_and_version(&self.image, self.version.as_deref())
+    }
+}
+
+/// The same of a launcher pod that was made at some time; none if it has no launcher.
+#[must_use]
+pub fn runs(pod: &Pod) -> Option<String> {
+    let compute = pod.spec.iter().flat_map(|spec| &spec.containers).find(|one| one.name == COMPUTE);
+    Some(metadata::image_and_version(compute?.image.as_deref()?, metadata::version_of(pod)))
 }
 
 impl Input<'_> {

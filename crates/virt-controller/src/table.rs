@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::configuration::Configuration;
 use crate::data_volumes::Shared;
 use crate::disruption_budget;
+use crate::evacuation::controller as evacuation;
 use crate::migration::controller as migration;
 use crate::node::controller as node;
 use crate::pool::controller as pool;
@@ -16,6 +17,7 @@ use crate::replicaset::controller as replicaset;
 use crate::surroundings::Surroundings;
 use crate::vm::controller as vm;
 use crate::vmi::controller as vmi;
+use crate::workload_update::controller as workload_update;
 
 /// As the flag `--controllers` knows what follows the rate limit of the KubeVirt object.
 const RATE: &str = "rate-limit-controller";
@@ -25,6 +27,8 @@ const RATE: &str = "rate-limit-controller";
 pub struct Settings {
     /// Disruption budgets that are worked on at the same time.
     pub disruption_budget_workers: usize,
+    /// Nodes that are emptied at the same time.
+    pub evacuation_workers: usize,
     /// Migrations that are worked on at the same time.
     pub migration_workers: usize,
     /// Nodes that are worked on at the same time.
@@ -58,6 +62,7 @@ impl Settings {
     pub fn following(launcher: watch::Receiver<Launcher>) -> Self {
         Self {
             disruption_budget_workers: 3,
+            evacuation_workers: 3,
             migration_workers: 3,
             node_workers: 3,
             pool_workers: 3,
@@ -74,6 +79,12 @@ impl Settings {
 
 /// All controllers, in the order in which KubeVirt starts its own. They share one account, as KubeVirt's do.
 pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
+    Descriptor {
+        account: ACCOUNT,
+        ..Descriptor::new(evacuation::NAME, &["evacuation"], |context, settings| {
+            Ok(evacuation::start(context, settings.evacuation_workers))
+        })
+    },
     Descriptor {
         account: ACCOUNT,
         ..Descriptor::new(disruption_budget::NAME, &["disruptionbudget"], |context, settings| {
@@ -121,6 +132,12 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
     },
     Descriptor {
         account: ACCOUNT,
+        ..Descriptor::new(workload_update::NAME, &[], |context, settings| {
+            Ok(workload_update::start(context, settings.launcher.clone()))
+        })
+    },
+    Descriptor {
+        account: ACCOUNT,
         ..Descriptor::new(RATE, &[], |context, settings| {
             let (configuration, limiter) = (Configuration::new(context), settings.limiter.clone());
             Ok(Started::until_stopped(context, follow_rate(configuration, limiter)))
@@ -132,12 +149,10 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
 pub const UNWRITTEN: &[Unwritten] = &[
     Unwritten { name: "backup-controller", aliases: &["backup"] },
     Unwritten { name: "clone-controller", aliases: &["clone"] },
-    Unwritten { name: "evacuation-controller", aliases: &["evacuation"] },
     Unwritten { name: "export-controller", aliases: &["export"] },
     Unwritten { name: "node-topology-updater", aliases: &[] },
     Unwritten { name: "restore-controller", aliases: &["restore"] },
     Unwritten { name: "snapshot-controller", aliases: &["snapshot"] },
-    Unwritten { name: "workload-updater", aliases: &[] },
 ];
 
 const ACCOUNT: &str = "kubevirt-controller";

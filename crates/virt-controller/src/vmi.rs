@@ -7,14 +7,16 @@
 //! configuration ─────┘
 //! ```
 //! Watches: VMI, Pod, PersistentVolumeClaim, DataVolume, StorageClass, Namespace, ResourceQuota, KubeVirt.
-//! Owns: the launcher pod; a VMI's phase until its pod is ready, when the node's handler takes over. Emits: events about
-//! pods that were made, deleted, or cannot be.
+//! Owns: the launcher pod; a VMI's phase until its pod is ready, when the node's handler takes over; the condition
+//! `EvictionRequested`, and the end of the mark that it shows; the label of outdated launchers. Emits: events about pods that were
+//! made, deleted, or cannot be.
 //! Absent on purpose: why an instance is wanted. A VM is only an owner like any other.
 
 mod conditions;
 pub mod controller;
 mod end;
 mod handover;
+mod marks;
 pub mod pods;
 pub mod volumes;
 
@@ -80,6 +82,8 @@ pub struct Plan {
     pub delete: Vec<Deletion>,
     /// What the readiness gate of the launcher pod tells.
     pub gate: Option<(Target, PodCondition)>,
+    /// A merge patch of the launcher pod's labels and annotations.
+    pub marks: Option<(Target, Value)>,
     /// A merge patch of the instance; it carries the version that was observed, and the UID.
     pub change: Option<Value>,
     /// What people should read.
@@ -324,6 +328,8 @@ impl Making<'_> {
         self.clear_provisioning();
         self.note_pod(pod);
         self.plan.gate = pods::gate(self.seen.vmi, pod, self.now);
+        marks::note_eviction(&mut self.next, self.now);
+        self.plan.marks = marks::of_pod(&self.next, pod);
     }
 
     fn clear_provisioning(&mut self) {

@@ -1,5 +1,5 @@
 //! Migrations on the embedded server: the controllers are real, and the test plays scheduler, nodes and both handlers.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
@@ -11,8 +11,12 @@ use serde_json::{Value, json};
 use testkit::world::until;
 use tokio::time::sleep;
 
+#[path = "migrations/evacuations.rs"]
+mod evacuations;
 #[expect(dead_code, reason = "each test uses a part of it")]
 mod support;
+#[path = "migrations/updates.rs"]
+mod updates;
 
 use support::World;
 

@@ -1,6 +1,7 @@
 //! Admission of virtual machines in the embedded API server: its reviews in, its refusals out. The same rules answer Kubernetes'
 //! webhooks, over objects that somebody else looks up.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::instancetype::VirtualMachineInstancetypeSpec;
@@ -8,16 +9,20 @@ use api::kubevirt::KubeVirt;
 use api::preference::VirtualMachinePreferenceSpec;
 use api::preset::VirtualMachineInstancePreset;
 use api::vmi::VirtualMachineInstance;
-use apiserver::{Admission, MASTERS, Review, Status, Stored};
+use apiserver::{Admission, Eviction, MASTERS, Review, Status, Stored};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use manager::context::Chance;
+use manager::errors::chain;
 use serde_json::Value;
 use virt_api::review::{self, ReviewError};
-use virt_api::{Denial, Known, Operation, Request, Requester, admit};
+use virt_api::{Denial, Known, Mark, Operation, Request, Requester, Response, admit};
 use virt_rules::config::ClusterConfig;
 use virt_rules::instancetype::matcher::{Reference, Scope, Subject};
 use virt_rules::instancetype::revision::{Kept, from_revision};
 
-use crate::components::keeps_virtual_machines;
+use crate::components::{Component, keeps_virtual_machines};
 
 const KUBEVIRT: &str = api::names::group::KUBEVIRT;
 const INSTANCETYPES: &str = "instancetype.kubevirt.io";
@@ -90,14 +95,15 @@ fn requester(review: &Review<'_>) -> Requester {
     }
 }
 
-impl Admission for VirtualMachines {
-    fn admit(&self, review: &Review<'_>, object: Option<&mut Value>, warnings: &mut Vec<String>) -> Result<(), Status> {
+impl VirtualMachines {
+    /// What the rules say about a write; none about what is not one.
+    fn decide(&self, review: &Review<'_>, object: Option<&Value>) -> Option<Response> {
         let attributes = review.attributes;
         let operation = match attributes.verb {
             "create" => Operation::Create,
             "update" => Operation::Update,
             "delete" => Operation::Delete,
-            _ => return Ok(()),
+            _ => return None,
         };
         let request = Request {
             operation,
@@ -105,18 +111,44 @@ impl Admission for VirtualMachines {
             resource: attributes.resource,
             subresource: attributes.subresource,
             namespace: attributes.namespace,
+            name: attributes.name,
             requester: requester(review),
-            object: object.as_deref(),
+            object,
             old: review.old,
             dry_run: review.dry_run,
         };
-        let response = admit(&request, &Looking { rules: self, stored: &review.stored });
+        Some(admit(&request, &Looking { rules: self, stored: &review.stored }))
+    }
+
+    async fn admit_eviction(&self, eviction: Eviction<'_>) -> Result<(), Status> {
+        let Eviction { review, object, warnings, server } = eviction;
+        let Some(Response { outcome, warnings: heard, mark }) = self.decide(review, Some(object)) else {
+            return Ok(());
+        };
+        warnings.extend(heard);
+        if let Some(Mark { instance, patch }) = mark {
+            let client = Client::new(server.for_identity(Component::VirtApi.identity()), "default");
+            let api: Api<VirtualMachineInstance> = Api::namespaced(client, review.attributes.namespace);
+            let written = api.patch(&instance, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            written.map_err(|error| status(&Denial::unmarked(chain(&error)), review))?;
+        }
+        outcome.map(drop).map_err(|denial| status(&denial, review))
+    }
+}
+
+impl Admission for VirtualMachines {
+    fn admit(&self, review: &Review<'_>, object: Option<&mut Value>, warnings: &mut Vec<String>) -> Result<(), Status> {
+        let Some(response) = self.decide(review, object.as_deref()) else { return Ok(()) };
         warnings.extend(response.warnings);
         let changed = response.outcome.map_err(|denial| status(&denial, review))?;
         if let (Some(object), Some(changed)) = (object, changed) {
             *object = changed;
         }
         Ok(())
+    }
+
+    fn evict<'a>(&'a self, eviction: Eviction<'a>) -> Pin<Box<dyn Future<Output = Result<(), Status>> + Send + 'a>> {
+        Box::pin(self.admit_eviction(eviction))
     }
 }
 
@@ -191,6 +223,10 @@ impl<O: Objects> Known for Looking<'_, O> {
         serde_json::from_value(object).ok().map(Arc::new)
     }
 
+    fn pod(&self, namespace: &str, name: &str) -> Option<Pod> {
+        serde_json::from_value(self.stored.get("", "pods", namespace, name)?).ok()
+    }
+
     fn migration_of(&self, namespace: &str, instance: &str) -> Option<String> {
         let near = self.stored.within(KUBEVIRT, "virtualmachineinstancemigrations", namespace);
         let moves = |one: &&Value| {
@@ -230,8 +266,10 @@ impl<O: Objects> Known for Looking<'_, O> {
 }
 
 fn status(denial: &Denial, review: &Review<'_>) -> Status {
-    if denial.code != 422 {
-        return Status::denied(denial.message.clone());
+    match denial.code {
+        422 => {}
+        429 => return Status::too_many_requests(denial.message.clone()),
+        _ => return Status::denied(denial.message.clone()),
     }
     let causes = denial.causes.iter();
     let causes = causes.map(|cause| (cause.reason.as_str(), cause.message.as_str(), cause.field.as_str()));

@@ -1,6 +1,7 @@
 //! POST of an `Eviction`: a deletion that a disruption budget may refuse.
 //!
 //! ```text
+//! admission refuses the eviction itself ─────────────────────────────> what it says, such as 429 while a guest is moved
 //! the pod is pending, has ended or goes anyway ──────────────────────> delete it
 //! no budget ─────────────────────────────────────────────────────────> delete it
 //! two budgets ───────────────────────────────────────────────────────> 500
@@ -33,17 +34,22 @@ const RETRY_AFTER: u32 = 10;
 
 pub(super) async fn run(mut call: Call) -> Result<Response<Body>, Status> {
     let asked = WriteOptions::parse(&call.query, "CreateOptions")?;
-    let eviction = call.document_of(("policy", "v1", "Eviction"))?;
+    let mut eviction = call.document_of(("policy", "v1", "Eviction"))?;
     let named = eviction["metadata"]["name"].as_str().unwrap_or_default();
     if !named.is_empty() && named != call.name() {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
     }
-    let mut options =
-        Options::from_value(&eviction["deleteOptions"].as_object().map_or(json!({}), |map| map.clone().into()))?;
-    options.dry |= asked.dry_run;
+    let dry = asked.dry_run || options_of(&eviction)?.dry;
+    call.admit_eviction(&mut eviction, dry).await?;
+    let mut options = options_of(&eviction)?;
+    options.dry |= dry;
     evict(&mut call, &options).await?;
     let success = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201 });
     call.answer_value(StatusCode::CREATED, &success)
+}
+
+fn options_of(eviction: &Value) -> Result<Options, Status> {
+    Options::from_value(&eviction["deleteOptions"].as_object().map_or(json!({}), |map| map.clone().into()))
 }
 
 async fn evict(call: &mut Call, options: &Options) -> Result<(), Status> {

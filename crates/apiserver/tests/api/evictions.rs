@@ -1,5 +1,8 @@
 //! Evictions: what a disruption budget allows, and what it says when it does not.
 
+use std::sync::{Arc, Mutex};
+
+use apiserver::{Admission, ApiServer, Attributes, Place, Review, Status};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -169,4 +172,42 @@ async fn a_budget_is_not_overdrawn_by_many_at_once() {
     let after = budget(&server).await;
     assert_eq!(after["disruptionsAllowed"], 0);
     assert_eq!(after["disruptedPods"].as_object().unwrap().len(), 5);
+}
+
+/// Refuses evictions of pods named `held`, and notes what it is asked.
+#[derive(Clone, Default)]
+struct Holding(Arc<Mutex<Vec<String>>>);
+
+impl Admission for Holding {
+    fn admit(&self, review: &Review<'_>, object: Option<&mut Value>, _: &mut Vec<String>) -> Result<(), Status> {
+        let Attributes { verb, resource, subresource, name, .. } = review.attributes;
+        if resource == "pods" && matches!(verb, "create" | "delete") && !name.is_empty() {
+            let options = object.map(|object| object["deleteOptions"].to_string()).unwrap_or_default();
+            self.0.lock().unwrap().push(format!("{verb} {resource}/{subresource} {name} {options} {}", review.dry_run));
+        }
+        match (subresource, name) {
+            ("eviction", "held") => Err(Status::too_many_requests("not yet")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn admission_is_asked_about_the_eviction_itself() {
+    let holding = Holding::default();
+    let builder = ApiServer::builder(Place::Memory).seed(1).admission(holding.clone());
+    let server = Server::on(builder.start().await.unwrap());
+    for name in ["held", "free"] {
+        server.post(PODS, &pod(name, "n")).await.expect(201);
+        run(&server, name, true).await;
+    }
+    holding.0.lock().unwrap().clear();
+    let refused = evict(&server, "held", json!({})).await.expect(429);
+    assert_eq!((&refused["reason"], &refused["message"]), (&json!("TooManyRequests"), &json!("not yet")));
+    assert_eq!(server.get(&format!("{PODS}/held")).await.expect(200)["metadata"]["deletionTimestamp"], Value::Null);
+    evict(&server, "free", json!({ "dryRun": ["All"] })).await.expect(201);
+    let asked = std::mem::take(&mut *holding.0.lock().unwrap());
+    let expected = ["create pods/eviction held {} false", "create pods/eviction free {\"dryRun\":[\"All\"]} true"];
+    assert_eq!(asked[..2], expected);
+    assert!(asked[2].starts_with("delete pods/"), "{asked:?}");
 }

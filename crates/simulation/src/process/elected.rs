@@ -34,8 +34,9 @@ const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], 
 const OF_SERVICES: [&str; 4] =
     ["disruption-controller", "endpoints-controller", "endpointslice-controller", "replicationcontroller-controller"];
 
-/// Pools have no scene yet, and migrations have none before simulated launchers can send guests.
-const WITHOUT_SCENE: [&str; 2] = ["migration-controller", "pool-controller"];
+/// Pools have no scene yet. Migrations, and those who ask for them, have none before simulated launchers can send guests.
+const WITHOUT_SCENE: [&str; 4] =
+    ["evacuation-controller", "migration-controller", "pool-controller", "workload-updater"];
 
 pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {
     let (controllers, settings) = (start.options.controllers, start.options.settings.clone());

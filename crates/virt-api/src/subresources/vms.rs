@@ -8,10 +8,12 @@ use api::vmi::VirtualMachineInstance;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
+use virt_rules::eviction;
 
 use super::answer::{self, Problem, Subject};
 use super::routes::Scope;
@@ -112,7 +114,8 @@ impl Inner {
             Scope::Vm => self.instance_of_vm(call).await?,
             _ => self.instance(call).await?,
         };
-        let evacuated = vmi.status.as_ref().and_then(|status| status.evacuation_node_name.clone()).unwrap_or_default();
+        let evacuated = eviction::marked(&vmi).unwrap_or_default().to_owned();
+        self.check_drain_taint(&vmi).await?;
         if evacuated.is_empty() {
             return Ok(answer::empty(StatusCode::OK));
         }
@@ -133,6 +136,22 @@ impl Inner {
         let written = self.instances(call).patch(name, &parameters, &Patch::Merge(&patch)).await;
         written.map_err(|error| Problem::of_server(&error))?;
         Ok(answer::empty(StatusCode::OK))
+    }
+
+    /// A taint empties the node as long as it is there; to take the mark from one instance would change nothing.
+    async fn check_drain_taint(&self, vmi: &VirtualMachineInstance) -> Result<(), Problem> {
+        let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+        let Some(node) = eviction::marked(vmi).or(node) else { return Ok(()) };
+        let config = self.config().await?;
+        let key = config.migrations().node_drain_taint_key;
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let found = nodes.get_opt(node).await.map_err(|error| Problem::of_server(&error))?;
+        let mut taints = found.iter().flat_map(|node| node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()));
+        if taints.any(|taint| taint.key == key && taint.effect == "NoSchedule") {
+            let taint = format!("{key}:NoSchedule");
+            return Err(Problem::bad_request(format!("Node {node:?} has NodeDrainTaintKey {taint:?}")));
+        }
+        Ok(())
     }
 
     pub(super) fn vms(&self, call: &Call) -> Api<VirtualMachine> {

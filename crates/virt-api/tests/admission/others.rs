@@ -66,6 +66,7 @@ fn delete(cluster: &Cluster, old: &Value) -> Response {
         resource: "kubevirts",
         subresource: "",
         namespace: "kubevirt",
+        name: "",
         requester: Requester::Admin,
         object: None,
         old: Some(old),
@@ -171,5 +172,5 @@ fn kinds_without_a_controller_are_refused_with_what_to_do() {
 #[test]
 fn what_is_not_ours_passes() {
     let pod = json!({ "apiVersion": "/v1", "kind": "Pod", "metadata": { "name": "p" } });
-    assert_eq!(create(&Cluster::new(), &pod), Response { outcome: Ok(None), warnings: Vec::new() });
+    assert_eq!(create(&Cluster::new(), &pod), Response { outcome: Ok(None), warnings: Vec::new(), mark: None });
 }

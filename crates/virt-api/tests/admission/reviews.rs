@@ -15,7 +15,7 @@ fn review(object: &Value, user: &Value) -> Value {
 }
 
 fn asked(object: &Value, user: &Value) -> Value {
-    answer(&review(object, user), &Cluster::new(), |user| user == "us").unwrap()["response"].clone()
+    answer(&review(object, user), &Cluster::new(), |user| user == "us").unwrap().review["response"].clone()
 }
 
 #[test]

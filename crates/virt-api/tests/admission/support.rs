@@ -9,6 +9,7 @@ use api::preference::VirtualMachinePreferenceSpec;
 use api::preset::VirtualMachineInstancePreset;
 use api::vmi::VirtualMachineInstance;
 pub(crate) use json_patch::merge;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use virt_api::{Denial, Known, Operation, Request, Requester, Response, admit};
 use virt_rules::config::ClusterConfig;
@@ -22,6 +23,7 @@ pub(crate) struct Cluster {
     instancetypes: BTreeMap<String, Arc<VirtualMachineInstancetypeSpec>>,
     preferences: BTreeMap<String, Arc<VirtualMachinePreferenceSpec>>,
     pub(crate) instances: BTreeMap<String, Arc<VirtualMachineInstance>>,
+    pub(crate) pods: BTreeMap<String, Pod>,
     /// The migration of an instance that is under way, by the name of the instance.
     pub(crate) migrations: BTreeMap<String, String>,
     pub(crate) kubevirts: usize,
@@ -89,6 +91,10 @@ impl Known for Cluster {
         self.instances.get(name).cloned()
     }
 
+    fn pod(&self, _namespace: &str, name: &str) -> Option<Pod> {
+        self.pods.get(name).cloned()
+    }
+
     fn migration_of(&self, _namespace: &str, instance: &str) -> Option<String> {
         self.migrations.get(instance).cloned()
     }
@@ -149,6 +155,7 @@ pub(crate) fn write_as(
         resource: &plural,
         subresource,
         namespace: "default",
+        name: "",
         requester,
         object: Some(object),
         old,

@@ -52,6 +52,7 @@ fn a_user_may_force_an_end() {
         resource: "virtualmachineinstances",
         subresource: "",
         namespace: "default",
+        name: "",
         requester: Requester::User,
         object: None,
         old: Some(&old),

@@ -40,7 +40,7 @@ pub(crate) fn start(
     let (kit, caches) = (Kit::new(NAME, context), &context.caches);
     let controller = Migrations {
         client: context.client.clone(),
-        migrations: caches.of(&[("instance", instance_of)]),
+        migrations: caches.of(&indexes::MIGRATIONS),
         vmis: caches.of(&indexes::VMIS),
         pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
         policies: caches.of(&[]),
@@ -81,12 +81,6 @@ fn feed(kit: Kit, controller: &Migrations) -> Kit {
         .needs(surroundings.namespaces())
         .needs(policies)
         .needs(nodes)
-}
-
-/// Migrations by their instance, as `namespace/name`.
-fn instance_of(migration: &Migration) -> Vec<String> {
-    let namespace = migration.metadata.namespace.as_deref().unwrap_or_default();
-    migration.spec.vmi_name.iter().map(|name| format!("{namespace}/{name}")).collect()
 }
 
 /// The migration that a pod was made for.

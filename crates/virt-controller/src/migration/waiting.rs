@@ -138,7 +138,7 @@ impl Making<'_> {
 }
 
 /// Whether a pod is the launcher that the guest is in.
-pub(super) fn holds(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
+pub(crate) fn holds(pod: &Pod, vmi: &VirtualMachineInstance) -> bool {
     use virt_rules::launchers::{Launcher, role};
     !pods::has_ended(pod) && role(&Launcher::of(pod), vmi).holds()
 }

@@ -92,14 +92,32 @@ fn a_guest_that_may_be_elsewhere_is_not_lost_with_its_node() {
     let (mut vmi, ended) = (vmi(), pod(&json!({ "terminated": { "exitCode": 1 } })));
     let mut target = pod(&json!({ "running": {} }));
     target.metadata.labels = Some([(label::MIGRATION_JOB_UID.to_owned(), "m".to_owned())].into());
-    let mut is_lost = |failed: bool| {
-        let state = json!({ "migrationUid": "m", "sourceNode": "one", "targetNode": "two", "failed": failed });
+    let mut is_lost = |more: Value| {
+        let mut state = json!({ "migrationUid": "m", "sourceNode": "one", "targetNode": "two" });
+        json_patch::merge(&mut state, &more);
         vmi.status.as_mut().unwrap().migration_state = serde_json::from_value(state).unwrap();
         let instances = vec![(&vmi, vec![&ended, &target])];
         !decide(&Observed { node: Some(&silent), instances, asked: true }, at(301)).lost.is_empty()
     };
-    assert!(!is_lost(false));
-    assert!(is_lost(true), "what is left of a migration that failed has no guest");
+    let reachable = json!({ "targetNodeAddress": "10.0.0.2" });
+    assert!(!is_lost(reachable.clone()), "the source may have sent it and cannot say so");
+    assert!(!is_lost(json!({ "startTimestamp": "1970-01-01T00:00:09Z" })));
+    assert!(
+        is_lost(json!({ "failed": true, "targetNodeAddress": "10.0.0.2" })),
+        "what is left of a migration that failed"
+    );
+    assert!(is_lost(json!({})), "nobody knows where the target is");
+    assert!(is_lost(json!({ "migrationUid": "another", "failed": true })), "its migration has not begun");
+}
+
+#[test]
+fn a_target_that_waits_for_its_turn_keeps_no_lost_instance_alive() {
+    let silent = node(Some("true"), Some(OLD));
+    let (vmi, ended) = (vmi(), pod(&json!({ "terminated": { "exitCode": 1 } })));
+    let mut target = pod(&json!({ "running": {} }));
+    target.metadata.labels = Some([(label::MIGRATION_JOB_UID.to_owned(), "m".to_owned())].into());
+    let instances = vec![(&vmi, vec![&ended, &target])];
+    assert_eq!(decide(&Observed { node: Some(&silent), instances, asked: true }, at(301)).lost.len(), 1);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::names::{annotation, app, label};
 use api::quantity::Amount;
+use k8s_openapi::api::core::v1::Pod;
 
 use super::{COMPUTE, Input, RenderError, name, network};
 
@@ -17,12 +18,16 @@ const MEMORY_OVERHEAD: &str = "kubevirt.io/memory-overhead-bytes";
 const MIGRATION_TRANSPORT: &str = "kubevirt.io/migrationTransportUnix";
 /// Asks the descheduler to evict through the API, where an instance can be moved instead of killed.
 const EVICT_ONLY: &str = "descheduler.alpha.kubernetes.io/request-evict-only";
+/// On a pod: the release of its launcher, where the image does not tell it.
+const LAUNCHER_VERSION: &str = "orlop.dev/launcher-version";
 /// Where `kubectl logs` and `kubectl exec` go.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The instance's own labels, and those by which its pod is found.
 pub(super) fn labels(input: &Input<'_>) -> BTreeMap<String, String> {
     let mut labels = input.vmi.metadata.labels.clone().unwrap_or_default();
+    // That is said of a launcher that runs; this one is new.
+    labels.remove(label::OUTDATED_LAUNCHER_IMAGE);
     let name = name::label_value(input.name());
     labels.insert(VM_NAME.to_owned(), name.clone());
     labels.insert(INSTANCE_ID.to_owned(), name);
@@ -42,13 +47,30 @@ pub(super) fn annotations(input: &Input<'_>, overhead: Amount) -> Result<BTreeMa
     set(MIGRATION_TRANSPORT, "true".to_owned());
     set(EVICT_ONLY, String::new());
     set(DEFAULT_CONTAINER, COMPUTE.to_owned());
+    if let Some(version) = &input.launcher.version {
+        set(LAUNCHER_VERSION, version.clone());
+    }
     Ok(annotations)
 }
 
-/// What kubectl keeps of an object, and API versions, say nothing about its pod.
+/// What kubectl keeps of an object, API versions, and who wants the guest to leave say nothing about its pod.
 fn is_about_the_instance_alone(key: &str) -> bool {
-    let observed = [annotation::LATEST_OBSERVED_API_VERSION, annotation::STORAGE_OBSERVED_API_VERSION];
-    key.starts_with("kubectl.kubernetes.io/") || observed.contains(&key)
+    let others = [
+        annotation::LATEST_OBSERVED_API_VERSION,
+        annotation::STORAGE_OBSERVED_API_VERSION,
+        annotation::EVICTION_SOURCE,
+        LAUNCHER_VERSION,
+    ];
+    key.starts_with("kubectl.kubernetes.io/") || others.contains(&key)
+}
+
+/// The release that a pod's launcher is of, where its image does not tell it.
+pub(super) fn version_of(pod: &Pod) -> Option<&str> {
+    pod.metadata.annotations.as_ref()?.get(LAUNCHER_VERSION).map(String::as_str)
+}
+
+pub(super) fn image_and_version(image: &str, version: Option<&str>) -> String {
+    version.map_or_else(|| image.to_owned(), |version| format!("{image}:{version}"))
 }
 
 #[cfg(test)]

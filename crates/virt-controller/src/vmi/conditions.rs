@@ -15,6 +15,7 @@ const POD_SCHEDULED: &str = "PodScheduled";
 const SYNCHRONIZED: &str = "Synchronized";
 const PROVISIONING: &str = "Provisioning";
 const DATA_VOLUMES_READY: &str = "DataVolumesReady";
+const EVICTION_REQUESTED: &str = "EvictionRequested";
 
 /// That nothing runs yet; what an instance is born with.
 #[must_use]
@@ -91,6 +92,14 @@ pub(super) fn forget_synchronized(vmi: &mut VirtualMachineInstance) {
 pub(super) fn forget_start(vmi: &mut VirtualMachineInstance) {
     for kind in [POD_SCHEDULED, SYNCHRONIZED, PROVISIONING] {
         remove(vmi, kind);
+    }
+}
+
+/// Whether the instance is to leave its node.
+pub(super) fn eviction_requested(vmi: &mut VirtualMachineInstance, is_marked: bool, now: Timestamp) {
+    match is_marked {
+        true => _ = set(vmi, EVICTION_REQUESTED, true, (EVICTION_REQUESTED, "VMI is marked for eviction"), now),
+        false => remove(vmi, EVICTION_REQUESTED),
     }
 }
 

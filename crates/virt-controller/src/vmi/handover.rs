@@ -14,8 +14,8 @@ use virt_rules::config::Gate;
 use virt_rules::launchers::{Launcher, Role, role};
 
 use super::volumes::claim_name;
-use super::{Event, Making, pods};
-use crate::render::{COMPUTE, overhead};
+use super::{Event, Making, marks, pods};
+use crate::render::{self, overhead};
 
 /// The user that QEMU runs as.
 const QEMU: i64 = 107;
@@ -34,9 +34,9 @@ impl Making<'_> {
         if known.len() != listed.len() || !listed.iter().all(same) {
             *known = listed;
         }
-        let compute = pod.spec.iter().flat_map(|spec| &spec.containers).find(|one| one.name == COMPUTE);
-        let image = compute.and_then(|compute| compute.image.clone());
-        status.launcher_container_image_version = image.or(status.launcher_container_image_version.take());
+        let runs = render::runs(pod);
+        status.launcher_container_image_version = runs.clone().or(status.launcher_container_image_version.take());
+        marks::note_launcher(&mut self.next, runs.is_some_and(|runs| runs != self.seen.launcher.runs()));
     }
 
     /// The launchers that nodes are to know of: the one that holds the guest, and those on a node that await it. A source that has

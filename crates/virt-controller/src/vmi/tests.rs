@@ -1,3 +1,4 @@
+mod marks;
 mod nodes;
 mod replacing;
 mod targets;

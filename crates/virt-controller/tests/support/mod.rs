@@ -9,7 +9,8 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use manager::rate::{Limit, RateLimiter};
 use serde_json::{Value, json};
-use testkit::world::{Notes, seconds, until, watch};
+use testkit::world::{Notes, seconds, until};
+use tokio::sync::watch;
 use virt_controller::{DESCRIPTORS, Launcher, Settings};
 use virt_server::Component;
 
@@ -21,6 +22,8 @@ pub(crate) struct World {
     pub(crate) limiter: RateLimiter,
     /// What the controllers have asked for.
     notes: Notes,
+    /// How launchers are run.
+    launcher: watch::Sender<Launcher>,
 }
 
 impl World {
@@ -50,16 +53,22 @@ impl World {
         world.define(&[]).await;
         let (own, notes) = world.noted(&Component::VirtController);
         let limiter = RateLimiter::new(Limit { qps: 1.0, burst: 1 });
-        let this = Self { client: world.client(), limiter: limiter.clone(), notes };
+        let (launcher, following) = watch::channel(Launcher::new("launcher:v1"));
+        let this = Self { client: world.client(), limiter: limiter.clone(), notes, launcher };
         prepare(&this).await;
         let context = world.context(change(own));
-        let mut settings = Settings::new(Launcher::new("launcher:v1"));
+        let mut settings = Settings::following(following);
         settings.limiter = Some(limiter);
         for descriptor in DESCRIPTORS {
             tokio::spawn((descriptor.start)(&context, &settings).unwrap().run);
         }
-        watch(&context);
+        testkit::world::watch(&context);
         this
+    }
+
+    /// From now on launchers are made of this image.
+    pub(crate) fn run_launchers_as(&self, image: &str) {
+        self.launcher.send_replace(Launcher::new(image));
     }
 
     pub(crate) fn vms(&self) -> Api<VirtualMachine> {

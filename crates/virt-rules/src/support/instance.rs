@@ -57,8 +57,7 @@ fn spec(sheet: &mut Sheet<'_>, spec: &VirtualMachineInstanceSpec) {
     sheet.works("dnsConfig", dns_config);
     sheet.works("dnsPolicy", dns_policy);
     sheet.part("domain", Some(domain_spec), domain::place);
-    let stays = "live migration is not supported yet: guests are shut down when their node is drained";
-    sheet.not_acted_on("evictionStrategy", stays, eviction_strategy);
+    sheet.works("evictionStrategy", eviction_strategy);
     sheet.works("hostname", hostname);
     sheet.part("livenessProbe", liveness_probe.as_ref(), probe);
     sheet.each("networks", networks.as_ref(), interfaces::network);

@@ -106,6 +106,7 @@ fn controller() -> Vec<PolicyRule> {
     ];
     vec![
         rule(&FOLLOW, VIRT, &["kubevirts"]),
+        rule(&["patch"], VIRT, &["kubevirts/status"]),
         rule(&["get", "list", "watch", "create", "delete", "patch"], VIRT, &["virtualmachines"]),
         rule(&["patch"], VIRT, &["virtualmachines/status"]),
         rule(&["get", "list", "watch", "create", "delete", "patch"], VIRT, &["virtualmachineinstances"]),
@@ -113,12 +114,13 @@ fn controller() -> Vec<PolicyRule> {
         rule(&["patch"], "pool.kubevirt.io", &["virtualmachinepools/status"]),
         rule(&["get", "list", "watch"], VIRT, &["virtualmachineinstancereplicasets"]),
         rule(&["patch"], VIRT, &["virtualmachineinstancereplicasets/status"]),
-        rule(&["list", "watch", "patch", "delete"], VIRT, &["virtualmachineinstancemigrations"]),
+        rule(&["get", "list", "watch", "create", "patch", "delete"], VIRT, &["virtualmachineinstancemigrations"]),
         rule(&["patch"], VIRT, &["virtualmachineinstancemigrations/status"]),
         rule(&FOLLOW, "migrations.kubevirt.io", &["migrationpolicies"]),
         rule(&FOLLOW, "instancetype.kubevirt.io", &instancetypes),
-        rule(&["get", "list", "watch", "create", "delete"], CORE, &["pods"]),
+        rule(&["get", "list", "watch", "create", "delete", "patch"], CORE, &["pods"]),
         rule(&["patch"], CORE, &["pods/status"]),
+        rule(&["create"], CORE, &["pods/eviction"]),
         rule(&["list", "watch", "patch"], CORE, &["nodes"]),
         rule(&FOLLOW, CORE, &["namespaces", "persistentvolumeclaims", "resourcequotas"]),
         rule(&["list", "watch", "delete"], "policy", &["poddisruptionbudgets"]),
@@ -151,6 +153,7 @@ fn virt_api() -> Vec<PolicyRule> {
         named(&["get"], "apiextensions.k8s.io", "customresourcedefinitions", "datavolumes.cdi.kubevirt.io"),
         rule(&["get"], "instancetype.kubevirt.io", &instancetypes),
         rule(&["get"], "apps", &["controllerrevisions"]),
+        rule(&["get"], CORE, &["nodes"]),
     ]
 }
 

@@ -19,7 +19,7 @@ use crate::vmi::{Deletion, Plan, Target};
 
 impl Vmis {
     pub(super) async fn act(&self, key: &Key, vmi: &VirtualMachineInstance, plan: Plan) -> Result<Next, kube::Error> {
-        let Plan { ask: _, create, delete, gate, change, events } = plan;
+        let Plan { ask: _, create, delete, gate, marks, change, events } = plan;
         for event in events {
             self.recorder.record(vmi, event.kind, event.reason, event.message);
         }
@@ -36,6 +36,9 @@ impl Vmis {
         }
         if let Some((target, condition)) = &gate {
             tell_gate(&pods, target, condition).await?;
+        }
+        if let Some((Target { name, uid: _ }, patch)) = &marks {
+            unless_gone(pods.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)?;
         }
         // What was asked for may come and go unseen, and then nobody else brings the instance here again.
         let expects = self.expected.remaining(key);

@@ -37,13 +37,14 @@ fn of_claim<T>(vmis: &Cache<VirtualMachineInstance>) -> impl Fn(&Changed<T>) -> 
     }
 }
 
-/// A pod that no node has taken may have to be another when launchers are run in another way.
+/// When launchers are run in another way, a pod that no node has taken may have to be another, and one that runs may be outdated.
 fn other_launchers(kit: &Kit, controller: &Vmis) -> impl Future<Output = ()> + Send + use<> {
     let (queue, mut launcher) = (kit.queue(), controller.launcher.clone());
-    let (vmis, pods) = (controller.vmis.clone(), controller.pods.clone());
+    let vmis = controller.vmis.clone();
     async move {
         while launcher.changed().await.is_ok() {
-            waiting(&vmis, &pods).into_iter().for_each(|key| queue.add(key));
+            let all = vmis.all();
+            all.iter().filter(|vmi| !vmi.is_final()).for_each(|vmi| queue.add(Key::of(&**vmi)));
         }
     }
 }
