@@ -155,9 +155,10 @@ impl Lookup {
             Self::Any { group, plural } => (group, plural, ""),
         };
         let version = if group == "instancetype.kubevirt.io" { "v1beta1" } else { "v1" };
+        let root = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/{version}") };
         let base = match namespace {
-            "" => format!("/apis/{group}/{version}/{plural}"),
-            namespace if is_plain(namespace) => format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}"),
+            "" => format!("{root}/{plural}"),
+            namespace if is_plain(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
             _ => return None,
         };
         match self {

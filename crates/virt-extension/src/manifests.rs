@@ -91,7 +91,30 @@ impl Registration {
             timeout_seconds: Some(TIMEOUT),
             ..ValidatingWebhook::default()
         };
-        Ok(ValidatingWebhookConfiguration { metadata: named(CONFIGURATION), webhooks: Some(vec![webhook]) })
+        let webhooks = vec![webhook, self.evictions()];
+        Ok(ValidatingWebhookConfiguration { metadata: named(CONFIGURATION), webhooks: Some(webhooks) })
+    }
+
+    /// Evictions of launchers, whose guests are moved instead. Nodes can be drained of everything else while virt-api is away.
+    fn evictions(&self) -> ValidatingWebhook {
+        let word = |text: &str| Some(vec![text.to_owned()]);
+        let rule = RuleWithOperations {
+            api_groups: word(""),
+            api_versions: word("v1"),
+            operations: word("CREATE"),
+            resources: word("pods/eviction"),
+            scope: None,
+        };
+        ValidatingWebhook {
+            name: "virt-launcher-eviction-interceptor.virt-api.kubevirt.io".to_owned(),
+            client_config: self.client(Webhook::Validate),
+            rules: Some(vec![rule]),
+            admission_review_versions: vec!["v1".to_owned()],
+            side_effects: "NoneOnDryRun".to_owned(),
+            failure_policy: Some("Ignore".to_owned()),
+            timeout_seconds: Some(TIMEOUT),
+            ..ValidatingWebhook::default()
+        }
     }
 
     fn client(&self, webhook: Webhook) -> WebhookClientConfig {

@@ -1,12 +1,16 @@
 //! Admission as Kubernetes asks for it: a review in, a review out, by the rules that `orlop up` has in process.
 
+use api::vmi::VirtualMachineInstance;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use manager::context::Chance;
+use manager::errors::chain;
 use serde_json::Value;
 use tokio::sync::Semaphore;
-use virt_api::review::ReviewError;
+use virt_api::Mark;
+use virt_api::review::{Answer, ReviewError};
 use virt_server::VirtualMachines;
 
 use crate::facts::{Facts, Watched};
@@ -87,7 +91,7 @@ impl Webhooks {
             let answer = self.rules.review(&asked, &facts)?;
             let missing = facts.missing();
             if missing.is_empty() {
-                return Ok(cut(webhook, answer));
+                return Ok(cut(webhook, self.marked(&asked, answer).await));
             }
             let found = missing.into_iter().map(async |lookup| {
                 let found = lookup.find(&self.client).await;
@@ -98,6 +102,17 @@ impl Webhooks {
             }
         }
         Err(WebhookError::Endless)
+    }
+
+    /// The review that goes back, after what must be written before it.
+    async fn marked(&self, asked: &Value, answer: Answer) -> Value {
+        let Some(Mark { instance, patch }) = &answer.mark else { return answer.review };
+        let namespace = asked["request"]["namespace"].as_str().unwrap_or_default();
+        let api: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), namespace);
+        match api.patch(instance, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => answer.review,
+            Err(error) => answer.unmarked(chain(&error)),
+        }
     }
 }
 

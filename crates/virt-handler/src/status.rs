@@ -37,6 +37,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) machine: Option<&'a str>,
     /// Guests are emulated here.
     pub(crate) is_emulated: bool,
+    /// Guests can leave this node while they run.
+    pub(crate) lets_guests_go: bool,
 }
 
 /// The instance as it shall be.
@@ -98,12 +100,13 @@ fn rank(phase: &Phase) -> u8 {
 }
 
 fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, now: Timestamp) {
-    conditions::synchronized(next, facts.outcome, now);
-    conditions::migration_required(next, facts.outcome, now);
-    conditions::running(next, entered, facts, now);
+    // Whether the guest can move follows from it.
     if let Some(model) = facts.model {
         next.metadata.annotations.get_or_insert_default().insert(annotation::GUEST.to_owned(), model.to_owned());
     }
+    conditions::synchronized(next, facts.outcome, now);
+    conditions::migration_required(next, facts.outcome, now);
+    conditions::running(next, entered, facts, now);
     let interfaces = interfaces::interfaces(next, facts);
     let volumes = volumes(next);
     let guest_memory = next.spec.domain.memory.as_ref().and_then(|memory| memory.guest.clone());

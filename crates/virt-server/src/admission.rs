@@ -16,7 +16,7 @@ use kube::{Api, Client};
 use manager::context::Chance;
 use manager::errors::chain;
 use serde_json::Value;
-use virt_api::review::{self, ReviewError};
+use virt_api::review::{self, Answer, ReviewError};
 use virt_api::{Denial, Known, Mark, Operation, Request, Requester, Response, admit};
 use virt_rules::config::ClusterConfig;
 use virt_rules::instancetype::matcher::{Reference, Scope, Subject};
@@ -75,11 +75,11 @@ impl VirtualMachines {
         Self { chance, read: Mutex::default() }
     }
 
-    /// Answers a webhook's `AdmissionReview` with one.
+    /// Answers a webhook's `AdmissionReview` with one, and with what must be written before it goes back.
     ///
     /// # Errors
     /// When it is no review that can be answered; an object that is refused is an answer.
-    pub fn review(&self, asked: &Value, objects: &impl Objects) -> Result<Value, ReviewError> {
+    pub fn review(&self, asked: &Value, objects: &impl Objects) -> Result<Answer, ReviewError> {
         review::answer(asked, &Looking { rules: self, stored: objects }, keeps_virtual_machines)
     }
 }

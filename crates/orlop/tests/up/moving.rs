@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use api::conditions::ConditionStatus;
 use api::kubevirt::KubeVirt;
 use api::migration::{
     VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationPhase as MigrationPhase,
@@ -34,7 +35,12 @@ fn demo(machine: &TestHost, name: &str) -> Result<VirtualMachineInstance> {
     add_volume(&mut vm, "root", "containerDisk", json!({ "image": e2e::guest::image("demo")? }))?;
     template(&mut vm)["domain"]["memory"]["guest"] = json!("256Mi");
     machine.create::<VirtualMachine>(vm)?;
-    machine.phase(name, Phase::Running, None)
+    machine.phase(name, Phase::Running, None)?;
+    let can_move = |vmi: Option<&VirtualMachineInstance>| {
+        let conditions = vmi.and_then(|vmi| vmi.status.as_ref()?.conditions.as_deref()).unwrap_or_default();
+        conditions.iter().any(|one| one.type_ == "LiveMigratable" && one.status == ConditionStatus::True)
+    };
+    machine.wait::<VirtualMachineInstance>(name, "it can move", can_move)?.context("the instance is gone")
 }
 
 fn migrate(machine: &TestHost, name: &str, vmi: &str) -> Result<()> {

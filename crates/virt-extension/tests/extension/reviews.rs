@@ -1,6 +1,9 @@
 //! Admission as Kubernetes asks for it.
 
+use api::vmi::VirtualMachineInstance;
 use base64::Engine as _;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::bench::Bench;
@@ -95,5 +98,48 @@ async fn what_is_no_review_is_told_so() {
         assert!(status["message"].as_str().unwrap().contains(words), "{status}");
     }
     assert_eq!(bench.ask(None, "", "GET", "/admission/mutate", &Value::Null).await.unwrap().0, 405);
+    bench.stop().await;
+}
+
+#[tokio::test]
+async fn a_launcher_is_not_evicted_before_its_instance_is_marked() {
+    let bench = Bench::new().await;
+    let spec = json!({ "evictionStrategy": "LiveMigrate", "domain": { "devices": {}, "memory": { "guest": "64Mi" } } });
+    let instance = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": { "name": "v" }, "spec": spec,
+    });
+    bench.create("/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances", &instance).await;
+    let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(bench.admin());
+    let conditions = json!([{ "type": "LiveMigratable", "status": "True" }]);
+    let runs = json!({ "status": { "phase": "Running", "nodeName": "one", "conditions": conditions } });
+    let runs = vmis.patch("v", &PatchParams::default(), &Patch::Merge(&runs)).await.unwrap();
+    let owner = json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "v", "uid": runs.metadata.uid,
+        "controller": true,
+    });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "p", "labels": { "kubevirt.io": "virt-launcher" }, "annotations": { "kubevirt.io/domain": "v" },
+            "ownerReferences": [owner],
+        },
+        "spec": { "nodeName": "one", "containers": [{ "name": "compute", "image": "i" }] },
+    });
+    bench.create("/api/v1/namespaces/default/pods", &pod).await;
+
+    let mut eviction = review(&json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "p" } }));
+    eviction["request"]["name"] = "p".into();
+    eviction["request"]["resource"] = json!({ "group": "", "version": "v1", "resource": "pods" });
+    eviction["request"]["subResource"] = "eviction".into();
+    let evict = async || {
+        let (code, answer) = bench.ask(None, "", "POST", "/admission/validate", &eviction).await.unwrap();
+        assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(false)), "{answer}");
+        assert_eq!(answer["response"]["status"]["code"], 429, "{answer}");
+        answer["response"]["status"]["message"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(evict().await, "Eviction triggered evacuation of VMI \"default/v\"");
+    let marked = vmis.get("v").await.unwrap().status.and_then(|status| status.evacuation_node_name);
+    assert_eq!(marked.as_deref(), Some("one"));
+    assert!(evict().await.starts_with("Evacuation in progress"));
     bench.stop().await;
 }

@@ -54,7 +54,7 @@ impl<'a> Moving<'a> {
 }
 
 /// How far a launcher has sent its guest.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Nowhere, with the migration that counts.
     #[default]

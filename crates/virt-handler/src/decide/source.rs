@@ -40,7 +40,7 @@ use super::{Action, Launcher, Observed, Plan, act, enter, phase_after, stop_dele
 
 pub(super) fn decide(vmi: &VirtualMachineInstance, seen: &Observed<'_>, now: Timestamp) -> Plan {
     let here = here(vmi, seen, now);
-    let is_over = here.phase.as_ref().is_some_and(|phase| phase.is_final()) || vmi.is_marked_for_deletion();
+    let is_over = here.phase.as_ref().is_some_and(Phase::is_final) || vmi.is_marked_for_deletion();
     let is_reached = matches!(seen.launcher, Launcher::Connected { .. });
     let Some(moving) = Moving::of(vmi).filter(|_| is_reached && !is_over) else { return here };
     let on_its_way = leave(&moving, seen, now);

@@ -67,7 +67,7 @@ pub(super) fn running(vmi: &mut VirtualMachineInstance, entered: bool, facts: &F
     } else {
         remove(vmi, SOFTWARE_EMULATION);
     }
-    match migration::why_not(vmi) {
+    match migration::why_not(vmi, facts.lets_guests_go) {
         Some((reason, message)) => set(vmi, LIVE_MIGRATABLE, false, (reason, &message), now),
         None => set(vmi, LIVE_MIGRATABLE, true, ("", ""), now),
     }

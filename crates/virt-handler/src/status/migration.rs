@@ -67,7 +67,7 @@ pub(crate) fn reached(
 }
 
 /// The first reason that holds, as KubeVirt names it.
-pub(super) fn why_not(vmi: &VirtualMachineInstance) -> Option<(&'static str, String)> {
+pub(super) fn why_not(vmi: &VirtualMachineInstance, lets_guests_go: bool) -> Option<(&'static str, String)> {
     let domain = &vmi.spec.domain;
     let volumes = vmi.spec.volumes.as_deref().unwrap_or_default();
     if let Some(volume) = volumes.iter().find(|volume| stays_here(vmi, volume)) {
@@ -85,8 +85,12 @@ pub(super) fn why_not(vmi: &VirtualMachineInstance) -> Option<(&'static str, Str
         return Some(("HostDeviceNotLiveMigratable", "VMI uses a PCI host devices".to_owned()));
     }
     let has_model = vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(annotation::GUEST));
-    let why = "the guest was started by a release that cannot migrate it; restart it to change that";
-    (!has_model).then(|| ("MigrationNotSupported", why.to_owned()))
+    let why = match (lets_guests_go, has_model) {
+        (true, true) => return None,
+        (true, false) => "the guest was started by a release that cannot migrate it; restart it to change that",
+        (false, _) => "the guest's node takes no part in live migration",
+    };
+    Some(("MigrationNotSupported", why.to_owned()))
 }
 
 fn is_on_pod_network(vmi: &VirtualMachineInstance, name: &str) -> bool {

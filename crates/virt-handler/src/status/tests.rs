@@ -133,10 +133,29 @@ fn a_claim_that_only_one_node_may_write_keeps_its_guest_there() {
         vmi.spec.volumes = serde_json::from_value(volumes).unwrap();
         let annotations = vmi.metadata.annotations.get_or_insert_default();
         annotations.insert(api::names::annotation::GUEST.to_owned(), "{}".to_owned());
-        migration::why_not(&vmi).map(|(reason, _)| reason)
+        migration::why_not(&vmi, true).map(|(reason, _)| reason)
     };
     assert_eq!(reason("ReadWriteOnce"), Some("DisksNotLiveMigratable"));
     assert_eq!(reason("ReadWriteMany"), None);
     let old = vmi("Running", &json!({}));
-    assert_eq!(migration::why_not(&old).map(|(reason, _)| reason), Some("MigrationNotSupported"), "it has no model");
+    assert_eq!(
+        migration::why_not(&old, true).map(|(reason, _)| reason),
+        Some("MigrationNotSupported"),
+        "it has no model"
+    );
+}
+
+#[test]
+fn a_guest_whose_model_is_known_can_move_from_the_first_write_on_if_its_node_lets_it_go() {
+    let running = domain(State::Running);
+    let can_move = |lets_guests_go: bool, model: Option<&str>| {
+        let facts = Facts { domain: Some(&running), model, lets_guests_go, ..Facts::default() };
+        let new = next(&vmi("Scheduled", &json!({})), Some(&Phase::Running), &facts, now());
+        let conditions = new.status.unwrap().conditions.unwrap();
+        let condition = conditions.into_iter().find(|one| one.type_ == "LiveMigratable").unwrap();
+        (json!(condition.status), condition.reason.unwrap_or_default())
+    };
+    assert_eq!(can_move(true, Some("{}")).0, "True");
+    assert_eq!(can_move(true, None), (json!("False"), "MigrationNotSupported".to_owned()));
+    assert_eq!(can_move(false, Some("{}")), (json!("False"), "MigrationNotSupported".to_owned()));
 }

@@ -125,7 +125,7 @@ fn host_disk(sheet: &mut Sheet<'_>, disk: &HostDisk) {
     sheet.needs_node("path", "the file, or a directory to create it in", path);
     sheet.words("type", Some(type_.as_str()), HostDiskType::KNOWN);
     sheet.works("capacity", capacity);
-    sheet.not_acted_on("shared", "informational only; live migration is not supported yet", shared);
+    sheet.not_acted_on("shared", "informational only", shared);
 }
 
 fn claim(sheet: &mut Sheet<'_>, claim: &PersistentVolumeClaimVolumeSource) {

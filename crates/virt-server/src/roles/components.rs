@@ -153,7 +153,8 @@ fn virt_api() -> Vec<PolicyRule> {
         named(&["get"], "apiextensions.k8s.io", "customresourcedefinitions", "datavolumes.cdi.kubevirt.io"),
         rule(&["get"], "instancetype.kubevirt.io", &instancetypes),
         rule(&["get"], "apps", &["controllerrevisions"]),
-        rule(&["get"], CORE, &["nodes"]),
+        // Whose guest is moved when its launcher is to be evicted.
+        rule(&["get"], CORE, &["pods"]),
     ]
 }
 

@@ -1,10 +1,12 @@
 use std::sync::Mutex;
 
+use launcher_api::Outcome;
 use launcher_api::rpc::Accelerator;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::host::{Speaker as _, Wanted};
 
 fn vmi(annotations: &Value, strategy: Option<&str>) -> VirtualMachineInstance {
     let spec = json!({ "domain": { "devices": {} }, "startStrategy": strategy, "terminationGracePeriodSeconds": 20 });
