@@ -59,7 +59,7 @@ pub(crate) enum Way {
     /// Nowhere, with the migration that counts.
     #[default]
     None,
-    UnderWay,
+    Sending,
     Parted,
     Cut,
     Given {
@@ -78,7 +78,7 @@ impl Way {
         let Some(told) = told.filter(|told| Some(told.uid.as_str()) == named) else { return Self::None };
         match told.course() {
             Course::Unspecified => Self::None,
-            Course::UnderWay => Self::UnderWay,
+            Course::UnderWay => Self::Sending,
             Course::Parted => Self::Parted,
             Course::Cut => Self::Cut,
             Course::Given => Self::Given { paused: told.paused() },

@@ -80,7 +80,7 @@ fn a_guest_leaves_only_after_that_was_written() {
     assert_eq!((begins.action, begins.milestone), (Action::Nothing, Some(Milestone::Begun)));
     let begun = Scene { is_prepared: true, has_begun: true, ..Scene::default() };
     assert_eq!(look(begun.clone()).action, Action::Send);
-    assert_eq!(begun.at_source(State::Running, &Way::UnderWay, &none), enter(Phase::Running));
+    assert_eq!(begun.at_source(State::Running, &Way::Sending, &none), enter(Phase::Running));
     assert_eq!(begun.at_source(State::Left, &Way::Parted, &none), Plan::default());
 }
 
@@ -102,10 +102,10 @@ fn who_cancels_is_heard_once_and_qemu_decides() {
     let before = Scene { has_begun: false, ..unwanted.clone() }.at_source(State::Running, &Way::None, &none);
     let cancelled = Milestone::Failed { why: "the migration was cancelled".to_owned(), is_aborted: true };
     assert_eq!(before.milestone, Some(cancelled));
-    assert_eq!(unwanted.at_source(State::Running, &Way::UnderWay, &none).action, Action::Cancel);
+    assert_eq!(unwanted.at_source(State::Running, &Way::Sending, &none).action, Action::Cancel);
     let mut asked = tried(0, false);
     asked.moving.is_cancelled = true;
-    assert_eq!(unwanted.at_source(State::Running, &Way::UnderWay, &asked), enter(Phase::Running));
+    assert_eq!(unwanted.at_source(State::Running, &Way::Sending, &asked), enter(Phase::Running));
     assert_eq!(unwanted.at_source(State::Left, &Way::Parted, &none), Plan::default(), "too late");
     assert_eq!(unwanted.at_source(State::Left, &given(), &none).action, Action::HandOver, "too late");
 }
