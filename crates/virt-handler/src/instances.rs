@@ -217,8 +217,8 @@ impl Instances {
         self.act(id, Some(&vmi), plan.action).await?;
         // What the action has brought about is told with it.
         let plan = if plan.action == Action::Nothing { plan } else { self.decide(id, Some(&vmi), role, GRACE) };
-        // Whoever does not hold the guest has nothing to say of its instance but how far its migration is.
-        if (role.holds() || plan.milestone.is_some())
+        // Whoever does not hold the guest has nothing to say of its instance but how far its migration is: no phase is decided for it.
+        if (role.holds() || plan.phase.is_some() || plan.milestone.is_some())
             && let Some(next) = self.write_status(id, &vmi, &plan).await?
         {
             return Ok(next);
