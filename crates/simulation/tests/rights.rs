@@ -17,8 +17,13 @@ const SEEDS: u64 = 40;
 /// template of a data volume along while the kind is there.
 const RARE: [(&str, &str, &str); 2] = [("get", "", "pods"), ("create", "cdi.kubevirt.io", "datavolumes")];
 
-/// What only pools of VMs and migrations need, which are not in the scene.
-const WITHOUT_SCENE: [(&str, &str, &str); 10] = [
+/// What only pools of VMs, migrations, evacuations and workload updates need, which are not in the scene.
+const WITHOUT_SCENE: [(&str, &str, &str); 15] = [
+    ("create", "", "pods/eviction"),
+    ("patch", "", "pods"),
+    ("patch", "kubevirt.io", "kubevirts/status"),
+    ("create", "kubevirt.io", "virtualmachineinstancemigrations"),
+    ("get", "kubevirt.io", "virtualmachineinstancemigrations"),
     ("watch", "kubevirt.io", "virtualmachineinstancemigrations"),
     ("patch", "kubevirt.io", "virtualmachineinstancemigrations"),
     ("delete", "kubevirt.io", "virtualmachineinstancemigrations"),
