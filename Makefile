@@ -90,9 +90,9 @@ generate: ## write the generated files that are checked in
 to_run := cc:build-essential \
     qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils /usr/share/OVMF/OVMF_CODE_4M.fd:ovmf \
     runc:runc nft:nftables iptables:iptables ip:iproute2 /usr/lib/cni/bridge:containernetworking-plugins
-# To test: a real registry and what fills it, what reads disks and certificates, what ends test programs with their test
+# To test: a real registry and what fills it, what reads disks and certificates, what logs in, what ends test programs with their test
 # (setpriv), what stands in for a broken QEMU, and what shows system calls.
-to_test := $(to_run) git:git docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl \
+to_test := $(to_run) git:git docker-registry:docker-registry skopeo:skopeo xorriso:xorriso isoinfo:genisoimage openssl:openssl ssh:openssh-client \
     setpriv:util-linux blkid:util-linux flock:util-linux mkfs.ext4:e2fsprogs python3:python3 strace:strace
 
 # With everything there it needs no network.

@@ -14,6 +14,8 @@ const PROMPT: Duration = Duration::from_secs(5);
 const TRIES: usize = 60;
 /// A word that no guest prints by itself.
 const DONE: &str = "orlop-done";
+/// What a shell says instead, when it runs nothing of a line.
+const SYNTAX: &str = "syntax error";
 
 /// One end of a console.
 pub struct Console<W> {
@@ -46,16 +48,23 @@ impl<W: Write> Console<W> {
     }
 
     fn expect_within(&mut self, words: &str, patience: Duration) -> Result<String> {
+        self.expect_one(&[words], patience).map(|(before, _)| before)
+    }
+
+    /// Waits for the first of several words, and says which it is.
+    fn expect_one<'w>(&mut self, any: &[&'w str], patience: Duration) -> Result<(String, &'w str)> {
         loop {
-            if let Some(at) = self.seen.find(words) {
+            let found = any.iter().filter_map(|words| Some((self.seen.find(words)?, *words))).min();
+            if let Some((at, words)) = found {
                 let before = self.seen[..at].to_owned();
                 self.seen.drain(..at + words.len());
-                return Ok(before);
+                return Ok((before, words));
             }
+            let first = any.first().copied().unwrap_or_default();
             match self.pieces.recv_timeout(patience) {
                 Ok(piece) => self.seen.push_str(&String::from_utf8_lossy(&piece)),
-                Err(RecvTimeoutError::Timeout) => bail!("{words:?} did not come; last seen:\n{}", self.tail()),
-                Err(RecvTimeoutError::Disconnected) => bail!("the console ended before {words:?}:\n{}", self.tail()),
+                Err(RecvTimeoutError::Timeout) => bail!("{first:?} did not come; last seen:\n{}", self.tail()),
+                Err(RecvTimeoutError::Disconnected) => bail!("the console ended before {first:?}:\n{}", self.tail()),
             }
         }
     }
@@ -108,8 +117,13 @@ impl<W: Write> Console<W> {
     /// # Errors
     /// When it fails, or does not end.
     pub fn run(&mut self, command: &str) -> Result<String> {
-        self.send(&format!("{command}; echo {DONE} $?."))?;
-        let printed = self.expect(DONE)?;
+        // What ends with `&` is a command of its own already.
+        let end = if command.trim_end().ends_with('&') { "" } else { ";" };
+        self.send(&format!("{command}{end} echo {DONE} $?."))?;
+        let (printed, found) = self.expect_one(&[DONE, SYNTAX], PATIENCE)?;
+        if found == SYNTAX {
+            bail!("{command}: the guest's shell does not understand it");
+        }
         let code = self.expect(".")?;
         if code.trim() != "0" {
             bail!("{command}: exit code {}\n{printed}", code.trim());

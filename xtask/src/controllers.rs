@@ -16,7 +16,7 @@ const ROLES: [&str; 2] = ["crates/apiserver/src/rbac/policy.txt", "crates/virt-s
 /// Where lines of the log get the names of their controllers.
 const PARTS: &str = "crates/orlop/src/logging/parts.rs";
 /// Where controllers are.
-const SOURCES: [&str; 2] = ["crates/kube-controllers/src", "crates/virt-controller/src"];
+const SOURCES: [&str; 3] = ["crates/kube-controllers/src", "crates/virt-controller/src", "crates/data-volumes/src"];
 /// What has no queue, and why.
 const WITHOUT_QUEUE: [&str; 1] = ["rate-limit-controller"];
 /// What has queues of other names, which dashboards of Kubernetes know, or makes its queue in a file beside.
@@ -43,6 +43,7 @@ fn rows() -> Vec<Row> {
     }
     let mut rows = of("controller-manager", "system:controller:", kube_controllers::table::DESCRIPTORS);
     rows.extend(of("virt-controller", "", virt_controller::DESCRIPTORS));
+    rows.extend(of("up", "", data_volumes::DESCRIPTORS));
     rows
 }
 

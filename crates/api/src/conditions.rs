@@ -99,6 +99,8 @@ macro_rules! condition {
 }
 
 condition!(
+    crate::cdi::DataSourceCondition,
+    crate::data_volume::DataVolumeCondition,
     crate::export::Condition,
     crate::kubevirt::KubeVirtCondition,
     crate::migration::VirtualMachineInstanceMigrationCondition,

@@ -4,6 +4,9 @@
 //! kind share one schema, so no conversion is needed.
 
 mod kinds;
+mod storage;
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
@@ -16,6 +19,9 @@ use schemars::JsonSchema;
 use serde_json::Value;
 
 use crate::schema;
+
+/// Annotation that an API server asks of kinds in Kubernetes' own groups.
+const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// A schema did not fit Kubernetes' own type for schemas: a mistake in an `extend` of some field.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +39,15 @@ pub fn all() -> Result<Vec<CustomResourceDefinition>, CrdError> {
     kinds::table().iter().map(Row::definition).collect()
 }
 
+/// The kinds that a cluster has from others, such as its CSI drivers: an embedded server serves them, a cluster's own stay as they
+/// are.
+///
+/// # Errors
+/// When a type's schema is not a valid CRD schema, which the tests of this crate rule out.
+pub fn storage() -> Result<Vec<CustomResourceDefinition>, CrdError> {
+    storage::table().iter().map(Row::definition).collect()
+}
+
 /// A CRD as the YAML document that is checked in under `deploy/crds`.
 ///
 /// # Errors
@@ -45,6 +60,8 @@ pub fn to_yaml(definition: &CustomResourceDefinition) -> Result<String, serde_sa
 struct Row {
     kind: &'static str,
     group: &'static str,
+    /// Where Kubernetes approved a kind of one of its own groups.
+    approval: Option<&'static str>,
     plural: &'static str,
     cluster_scoped: bool,
     short_names: &'static [&'static str],
@@ -107,6 +124,7 @@ impl Row {
         Self {
             kind: T::KIND,
             group: T::GROUP,
+            approval: None,
             plural: T::URL_PATH_SEGMENT,
             cluster_scoped: T::Scope::CLUSTER,
             short_names,
@@ -123,7 +141,11 @@ impl Row {
             serde_json::from_value((self.schema)()).map_err(|source| CrdError { kind: self.kind, source })?;
         let strings = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         Ok(CustomResourceDefinition {
-            metadata: ObjectMeta { name: Some(format!("{}.{}", self.plural, self.group)), ..Default::default() },
+            metadata: ObjectMeta {
+                name: Some(format!("{}.{}", self.plural, self.group)),
+                annotations: self.approval.map(|url| BTreeMap::from([(APPROVED.to_owned(), url.to_owned())])),
+                ..Default::default()
+            },
             spec: CustomResourceDefinitionSpec {
                 group: self.group.to_owned(),
                 names: CustomResourceDefinitionNames {

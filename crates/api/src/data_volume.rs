@@ -3,18 +3,21 @@
 use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimSpec, TypedLocalObjectReference, TypedObjectReference, VolumeResourceRequirements,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_with::skip_serializing_none;
 
+use crate::conditions::ConditionStatus;
 use crate::enums::{closed_enum, open_enum};
+use crate::nullable::Nullable;
 use crate::resource::resource;
+use crate::schema;
 use crate::schema::core;
 
-/// A claim that somebody fills with data. Its definition is CDI's, not ours.
+/// A claim and the data that it is filled with.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(remote = "Self", rename_all = "camelCase")]
 pub struct DataVolume {
     /// API group and version of this object.
@@ -23,6 +26,7 @@ pub struct DataVolume {
     pub kind: Option<String>,
     /// Standard object metadata.
     #[serde(default)]
+    #[schemars(with = "Option<schema::AnyObject>")]
     pub metadata: ObjectMeta,
     /// The claim, and where its data comes from.
     pub spec: DataVolumeSpec,
@@ -32,15 +36,44 @@ pub struct DataVolume {
 
 resource!(DataVolume is namespaced "datavolumes" of "cdi.kubevirt.io" in "v1beta1" with { spec, status });
 
-/// How far a DataVolume is, as far as VMs care.
+/// How far a DataVolume is.
 #[skip_serializing_none]
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataVolumeStatus {
-    /// The claim, if its name is another.
+    /// Name of the claim.
     pub claim_name: Option<String>,
-    /// How far it is.
+    /// Bound, Running and Ready, each with its cause.
+    pub conditions: Option<Vec<DataVolumeCondition>>,
+    /// How far it is, in a word.
     pub phase: Option<DataVolumePhase>,
+    /// How much of the data has arrived, such as 42.00%; N/A if nobody knows.
+    pub progress: Option<String>,
+    /// How often the import was started again.
+    pub restart_count: Option<i32>,
+}
+
+/// One aspect of a DataVolume's state.
+#[skip_serializing_none]
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataVolumeCondition {
+    /// True, False or Unknown.
+    pub status: ConditionStatus,
+    /// Bound, Running or Ready.
+    pub type_: String,
+    /// When somebody last looked.
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_heartbeat_time: Nullable<Time>,
+    /// When the status last changed.
+    #[serde(default, skip_serializing_if = "Nullable::is_absent")]
+    #[schemars(with = "Nullable<schema::Time>")]
+    pub last_transition_time: Nullable<Time>,
+    /// Details of the last change, for people to read.
+    pub message: Option<String>,
+    /// CamelCase word for the cause of the last change.
+    pub reason: Option<String>,
 }
 
 open_enum! {
@@ -48,6 +81,20 @@ open_enum! {
     pub enum DataVolumePhase {
         /// Nobody has looked at it yet.
         Unset = "",
+        /// Its claim is not bound yet.
+        Pending = "Pending",
+        /// Its claim is bound, and nothing else has happened yet.
+        PvcBound = "PVCBound",
+        /// The pod that imports its data does not run yet.
+        ImportScheduled = "ImportScheduled",
+        /// Its data is being imported.
+        ImportInProgress = "ImportInProgress",
+        /// What it is copied from is not ready yet.
+        CloneScheduled = "CloneScheduled",
+        /// Its claim is being copied from another claim.
+        CsiCloneInProgress = "CSICloneInProgress",
+        /// Its claim is being made from a snapshot.
+        CloneFromSnapshotSourceInProgress = "CloneFromSnapshotSourceInProgress",
         /// Its data is there.
         Succeeded = "Succeeded",
         /// Its data will not come.
@@ -132,6 +179,8 @@ pub struct DataVolumeSourceHTTP {
     pub url: String,
     /// ConfigMap with CA certificates to trust.
     pub cert_config_map: Option<String>,
+    /// What the file must hash to, such as sha256: and 64 hex digits; md5, sha1 and sha512 are known, too.
+    pub checksum: Option<String>,
     /// Request headers, each as Name: value.
     pub extra_headers: Option<Vec<String>>,
     /// Secrets whose values are sent as request headers.

@@ -30,6 +30,7 @@ pub mod testing;
 
 pub mod access;
 pub mod backup;
+pub mod cdi;
 pub mod clock;
 pub mod clone;
 pub mod configuration;
@@ -56,4 +57,5 @@ pub mod subresources;
 pub mod vm;
 pub mod vmi;
 pub mod vmi_status;
+pub mod volume_snapshot;
 pub mod volumes;

@@ -40,6 +40,14 @@ pub mod label {
     pub const REVISION_OBJECT_UID: &str = "instancetype.kubevirt.io/object-uid";
     /// On a revision: the generation of the object in it.
     pub const REVISION_OBJECT_GENERATION: &str = "instancetype.kubevirt.io/object-generation";
+    /// On a VolumeSnapshot: the VM that it is of.
+    pub const SNAPSHOT_SOURCE_NAME: &str = "snapshot.kubevirt.io/source-vm-name";
+    /// On a VolumeSnapshot: the namespace of that VM.
+    pub const SNAPSHOT_SOURCE_NAMESPACE: &str = "snapshot.kubevirt.io/source-vm-namespace";
+    /// On a restored claim: the VM whose bytes it has.
+    pub const RESTORE_SOURCE_NAME: &str = "restore.kubevirt.io/source-vm-name";
+    /// On a restored claim: the namespace of that VM.
+    pub const RESTORE_SOURCE_NAMESPACE: &str = "restore.kubevirt.io/source-vm-namespace";
     /// On a claim: the VM whose firmware and TPM state it holds.
     pub const PERSISTENT_STATE_FOR: &str = "persistent-state-for";
     /// On a node: CPU features, one label each.
@@ -86,8 +94,23 @@ pub mod annotation {
     pub const LATEST_OBSERVED_API_VERSION: &str = "kubevirt.io/latest-observed-api-version";
     /// On any object: the API version it is stored in.
     pub const STORAGE_OBSERVED_API_VERSION: &str = "kubevirt.io/storage-observed-api-version";
-    /// On a VM: the restore that last changed it.
+    /// On a VM and on restored claims: the restore that last changed it, as `name-uid`.
     pub const LAST_RESTORE_UID: &str = "restore.kubevirt.io/lastRestoreUID";
+    /// On a restored claim or data volume: the name of its restore.
+    pub const RESTORE_NAME: &str = "restore.kubevirt.io/name";
+    /// On a restored claim of a VM that does not exist yet: the restore after which the VM owns it.
+    pub const RESTORE_OWNED_BY_VM: &str = "restore.kubevirt.io/owned-by-vm";
+    /// On a claim: `false` until its data is complete. Nobody copies it before, or makes a disk in it.
+    pub const POPULATED: &str = "orlop.dev/populated";
+    /// On a claim: the data volume that it was filled for.
+    pub const POPULATED_FOR: &str = "cdi.kubevirt.io/storage.populatedFor";
+    /// On a data volume: its claim is filled already.
+    pub const PRE_POPULATED: &str = "cdi.kubevirt.io/storage.prePopulated";
+    /// On a claim: what its bytes are, as CDI says.
+    pub const CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
+    /// On a snapshot's content: the guest is stopped, or about to be, while its disks are copied. The value is
+    /// the instance's UID and when the stop was decided on.
+    pub const STOPPED_FOR_SNAPSHOT: &str = "orlop.dev/stopped-for-snapshot";
     /// On an instance: containers that may edit its domain.
     pub const HOOK_SIDECARS: &str = "hooks.kubevirt.io/hookSidecars";
     /// On an instance: the VirtualMachineInstancetype it was sized by.
@@ -132,6 +155,14 @@ pub mod finalizer {
     pub const VM_CONTROLLER: &str = "kubevirt.io/virtualMachineControllerFinalize";
     /// On a migration: both sides are cleaned up first.
     pub const MIGRATION: &str = "kubevirt.io/migrationJobFinalize";
+    /// On a snapshot of a VM: its VM is unlocked and its content is cleaned up first.
+    pub const SNAPSHOT: &str = "snapshot.kubevirt.io/vmsnapshot-protection";
+    /// On a snapshot's content: the guest goes on first.
+    pub const SNAPSHOT_CONTENT: &str = "snapshot.kubevirt.io/vmsnapshotcontent-protection";
+    /// On a VM: a snapshot is taken of it.
+    pub const SNAPSHOT_SOURCE: &str = "snapshot.kubevirt.io/snapshot-source-protection";
+    /// On a restore: its VM is unlocked first.
+    pub const RESTORE: &str = "snapshot.kubevirt.io/vmrestore-protection";
     /// Kubernetes' own: children outlive their owner.
     pub const ORPHAN: &str = "orphan";
 }

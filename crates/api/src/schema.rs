@@ -118,6 +118,19 @@ stand_in! {
 }
 
 stand_in! {
+    /// A reference to an object of any kind, with the fields of Kubernetes' own type.
+    ObjectReference => { "type": "object", "properties": {
+        "apiVersion": { "type": "string", "description": "API version of the object." },
+        "fieldPath": { "type": "string", "description": "Part of the object that is meant." },
+        "kind": { "type": "string", "description": "Kind of the object." },
+        "name": { "type": "string", "description": "Name of the object." },
+        "namespace": { "type": "string", "description": "Namespace of the object." },
+        "resourceVersion": { "type": "string", "description": "Version of the object that is meant." },
+        "uid": { "type": "string", "description": "UID of the object." },
+    } }
+}
+
+stand_in! {
     /// A whole number of no particular width.
     Integer => { "type": "integer" }
 }

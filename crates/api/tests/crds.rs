@@ -9,7 +9,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 const MOST_BYTES: usize = 250_000;
 
 fn all() -> Vec<CustomResourceDefinition> {
-    api::crd::all().unwrap_or_else(|error| panic!("{error}"))
+    let made = api::crd::all().and_then(|all| Ok([all, api::crd::storage()?].concat()));
+    made.unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]

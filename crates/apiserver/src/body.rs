@@ -1,12 +1,18 @@
 //! Bodies of answers: whole, or made piece by piece while they are sent.
 
-use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::Stream;
 use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+
+/// An answer that ended before it was whole. Whoever sends it breaks the connection off, so that no client takes it for the whole.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer broke off")]
+pub struct BrokenOff(#[source] Box<dyn std::error::Error + Send + Sync>);
 
 /// The body of an answer.
 pub struct Body {
@@ -18,6 +24,7 @@ pub struct Body {
 enum Kind {
     Whole(Option<Bytes>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
+    Passed(UnsyncBoxBody<Bytes, BrokenOff>),
 }
 
 impl Body {
@@ -27,6 +34,16 @@ impl Body {
 
     pub(crate) fn stream(stream: impl Stream<Item = Bytes> + Send + 'static) -> Self {
         Self { kind: Kind::Stream(Box::pin(stream)), kept: Vec::new() }
+    }
+
+    /// What another server answers, as it comes.
+    pub fn passed<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let body = body.map_err(|error| BrokenOff(error.into())).boxed_unsync();
+        Self { kind: Kind::Passed(body), kept: Vec::new() }
     }
 
     /// Keeps something until the answer has ended.
@@ -43,12 +60,12 @@ impl<T: Into<Bytes>> From<T> for Body {
 
 impl http_body::Body for Body {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = BrokenOff;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
         match &mut self.kind {
             Kind::Whole(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
@@ -56,6 +73,7 @@ impl http_body::Body for Body {
             Kind::Stream(stream) => {
                 stream.as_mut().poll_next(context).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
             }
+            Kind::Passed(body) => Pin::new(body).poll_frame(context),
         }
     }
 
@@ -67,6 +85,7 @@ impl http_body::Body for Body {
         match &self.kind {
             Kind::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Kind::Stream(_) => SizeHint::default(),
+            Kind::Passed(body) => body.size_hint(),
         }
     }
 }

@@ -64,7 +64,7 @@ mod verbs;
 
 pub use accounts::ServiceAccounts;
 pub use audit::AuditLog;
-pub use body::Body;
+pub use body::{Body, BrokenOff};
 pub use clock::Clock;
 pub use directories::make_directory;
 pub use identity::{Admission, Attributes, Authorizer, Decision, Eviction, Identity, MASTERS, Review, Stored};

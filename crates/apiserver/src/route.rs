@@ -3,6 +3,7 @@
 pub(crate) mod access;
 mod bearer;
 mod delegated;
+mod opened;
 mod pages;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use access::Asked;
 pub(crate) use access::not_allowed;
 pub(crate) use delegated::Delegated;
 pub use delegated::{Delegate, Delegation, RequestBody, StreamPlace};
+pub(crate) use opened::{Opened, is_open};
 pub(crate) use pages::missing;
 
 /// A client that does not send its body within this time has gone.
@@ -100,6 +102,11 @@ where
         None => Asked::of_path(&path, request.method()),
     };
     served.asks(&asked);
+    if let Some(one) = opened::find(server, &path) {
+        let stranger = Identity::anonymous();
+        served.by(&stranger);
+        return Ok(opened::call(one, &server.places.caller(&stranger, request.extensions()), request).await?);
+    }
     let token = bearer::take(request.headers_mut())?;
     let who = identify(server, &request, token.as_deref())?;
     if who != Identity::anonymous()

@@ -19,6 +19,7 @@ use crate::body::Body;
 use crate::identity::{Decision, Identity};
 use crate::metrics::{Labels, Lasting, Metrics};
 use crate::route::access::Asked;
+use crate::route::is_open;
 use crate::server::Inner;
 use crate::status::Status;
 
@@ -44,12 +45,14 @@ impl Served {
         let span = tracing::info_span!(parent: None, "request", verb = Empty, resource = Empty, path = Empty,
             namespace = Empty, name = Empty, uid = Empty, owner = Empty, user = Empty, acting_as = Empty);
         let audit = server.audit.clone();
+        // A service that knows its own callers may take their tokens there.
+        let hides = is_open(server, request.uri().path());
         Self {
             labels: Labels { verb: known(request.method()).to_owned(), ..Labels::default() },
             span,
             written: Written::default(),
             began: Instant::now(),
-            trail: audit.map(|log| Trail::begin(log, server.clock, request, || server.chance.uid())),
+            trail: audit.map(|log| Trail::begin(log, server.clock, request, hides, || server.chance.uid())),
             ended: false,
             _counted: server.metrics.running(),
         }

@@ -21,7 +21,7 @@ use crate::metrics::Metrics;
 use crate::places::{InThisProcess, Places};
 use crate::rbac::Rbac;
 use crate::registry::Registry;
-use crate::route::{self, BoxError, Delegated};
+use crate::route::{self, BoxError, Delegated, Opened};
 use crate::signal::Signal;
 use crate::store::{self, DEFINITIONS, OpenError, Place, Store};
 use crate::tokens::{self as bearer, Shown};
@@ -43,6 +43,7 @@ pub(crate) struct Inner {
     /// Signs the tokens of service accounts, and knows them again.
     pub(crate) token_key: Key,
     pub(crate) delegated: Vec<Delegated>,
+    pub(crate) opened: Vec<Opened>,
     pub(crate) logs: Option<Box<dyn PodLogs>>,
     pub(crate) audit: Option<AuditLog>,
     pub(crate) metrics: Metrics,
@@ -104,6 +105,7 @@ pub struct Builder {
     decisions: Option<Decisions>,
     admission: Vec<Box<dyn Admission>>,
     delegated: Vec<Delegated>,
+    opened: Vec<Opened>,
     logs: Option<Box<dyn PodLogs>>,
     audit: Option<AuditLog>,
 }
@@ -120,6 +122,7 @@ impl ApiServer {
             decisions: None,
             admission: Vec::new(),
             delegated: Vec::new(),
+            opened: Vec::new(),
             logs: None,
             audit: None,
         }
@@ -197,6 +200,14 @@ impl Builder {
         self
     }
 
+    /// Hands all paths with a prefix to another service, whoever asks: nobody is authenticated or authorized before. Their requests have
+    /// no body. The prefix must be none of what the server has itself.
+    #[must_use]
+    pub fn open(mut self, prefix: &str, service: route::Delegate) -> Self {
+        self.opened.push(Opened { prefix: prefix.to_owned(), service });
+        self
+    }
+
     /// Shows the logs of pods.
     #[must_use]
     pub fn logs(self, logs: impl PodLogs + 'static) -> Self {
@@ -214,7 +225,7 @@ impl Builder {
     /// # Errors
     /// When the store cannot be opened or written.
     pub async fn start(self) -> Result<ApiServer, OpenError> {
-        let Self { place, clock, seed, authorizer, decisions, admission, delegated, logs, audit } = self;
+        let Self { place, clock, seed, authorizer, decisions, admission, delegated, opened, logs, audit } = self;
         let loaded = store::open(&place)?;
         let token_key = match &place {
             Place::Memory => authority::new_token_key(),
@@ -238,6 +249,7 @@ impl Builder {
             admission,
             token_key,
             delegated,
+            opened,
             logs,
             metrics: Metrics::new(&audit.as_ref().map(AuditLog::counts).cloned().unwrap_or_default()),
             audit,

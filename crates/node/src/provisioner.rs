@@ -1,28 +1,37 @@
-//! Volumes of this machine: a directory for each claim.
+//! Volumes of this machine, and snapshots of them.
 //!
-//! Watches: PersistentVolumeClaim, PersistentVolume, StorageClass, Pod. Owns: volumes of classes whose provisioner is
-//! [`NAME`], their directories, the binding of claims to them, and the finalizers that protect claims and volumes in use.
-//! Emits: one write to make a volume, two to bind a claim.
+//! Watches: PersistentVolumeClaim, PersistentVolume, StorageClass, Pod, VolumeSnapshot, VolumeSnapshotContent,
+//! VolumeSnapshotClass. Owns: volumes of classes whose provisioner is [`NAME`], their bytes, the binding of claims to them, the
+//! contents of snapshots of that driver, and the finalizers that protect what is in use. Emits: one write to make a volume, two to
+//! bind a claim; a content and three more writes for a snapshot.
+//!
+//! The objects say what is to be there, and [`storage::volumes`] keeps the bytes. What was made and never told of, because this
+//! process was killed in between, is removed at the start if no object asks for it.
 
+mod claims;
 mod decide;
+mod snapshots;
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
-use manager::context::Context;
-use manager::events::{Kind, Recorder};
+use manager::context::{Context, Now};
+use manager::events::Recorder;
 use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, work};
-use manager::writing::{create, delete, unless_gone};
+use manager::writing::{delete, unless_gone};
 use serde_json::{Value, json};
+use storage::volumes::{Name, Stored, VolumeError, Volumes};
+use tokio::sync::Semaphore;
 
-use decide::{Around, CLAIM_PROTECTION, ClaimPlan, VOLUME_PROTECTION, VolumePlan};
+use decide::origin::Named;
+use decide::{VOLUME_PROTECTION, VolumePlan, origin, snapshot};
 
 /// The provisioner, as storage classes name it.
 pub const NAME: &str = "orlop.dev/local";
@@ -30,26 +39,34 @@ pub const NAME: &str = "orlop.dev/local";
 pub const MACHINE: &str = "orlop.dev/machine";
 /// Tells who made a volume.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// Marks the class of claims that name none.
-const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 /// Claims and volumes that are worked on at the same time.
 const WORKERS: usize = 4;
 /// Between a look at a volume whose claim the cache does not show, though it is there, and the next one.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Copies that are made at the same time. Byte by byte they may take minutes, while others wait to be bound.
+const COPYING: usize = 2;
+/// Between a look at a copy that finds no place and the next one.
+const PLACE_AGAIN: Duration = Duration::from_secs(1);
 /// Pods by the claims that they use.
 const CLAIMS: &str = "claims";
+/// Claims by what they are made from.
+const ORIGINS: &str = "origins";
+/// Snapshots by the claim that they are made of.
+const SOURCES: &str = "sources";
 
 /// What is looked at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
     Claim(Key),
     Volume(Key),
+    Snapshot(Key),
+    Content(Key),
 }
 
 impl About for Work {
     fn about(&self) -> ObjectName<'_> {
         match self {
-            Self::Claim(key) | Self::Volume(key) => key.about(),
+            Self::Claim(key) | Self::Volume(key) | Self::Snapshot(key) | Self::Content(key) => key.about(),
         }
     }
 }
@@ -59,20 +76,27 @@ impl About for Work {
 enum ProvisionError {
     #[error(transparent)]
     Api(#[from] kube::Error),
-    #[error("{action} {}", path.display())]
-    Folder { action: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Storage(#[from] VolumeError),
+    #[error("the task that made a copy was lost")]
+    Lost,
 }
 
-/// Makes volumes below a directory of one machine.
+/// Makes volumes of one machine, and snapshots of them.
 #[derive(Clone)]
 pub struct Provisioner {
     client: Client,
     machine: String,
-    folder: Arc<Path>,
+    storage: Arc<dyn Volumes>,
+    copying: Arc<Semaphore>,
+    now: Now,
     claims: Cache<PersistentVolumeClaim>,
     volumes: Cache<PersistentVolume>,
     classes: Cache<StorageClass>,
     pods: Cache<Pod>,
+    snapshots: Cache<VolumeSnapshot>,
+    contents: Cache<VolumeSnapshotContent>,
+    snapshot_classes: Cache<VolumeSnapshotClass>,
     queue: Queue<Work>,
     recorder: Recorder,
 }
@@ -84,18 +108,40 @@ fn claims_of(pod: &Pod) -> Vec<String> {
     claims.map(|claim| format!("{namespace}/{}", claim.claim_name)).collect()
 }
 
+/// What a claim is made from, as an index has it.
+fn origin_of(claim: &PersistentVolumeClaim) -> Vec<String> {
+    let namespace = claim.namespace().unwrap_or_default();
+    match origin::named(claim) {
+        Some(Named::Snapshot(name)) => vec![format!("snapshot/{namespace}/{name}")],
+        Some(Named::Claim(name)) => vec![format!("claim/{namespace}/{name}")],
+        Some(Named::Unsupported(_)) | None => Vec::new(),
+    }
+}
+
+/// The claim that a snapshot is made of, as an index has it.
+fn source_of(snapshot: &VolumeSnapshot) -> Vec<String> {
+    let namespace = snapshot.namespace().unwrap_or_default();
+    let claim = snapshot.spec.source.persistent_volume_claim_name.iter();
+    claim.map(|claim| format!("{namespace}/{claim}")).collect()
+}
+
 impl Provisioner {
-    /// Volumes of the nodes with the label [`MACHINE`] of this value, below this directory.
+    /// Volumes of the nodes with the label [`MACHINE`] of this value, kept by this storage.
     #[must_use]
-    pub fn new(context: &Context, machine: &str, folder: &Path) -> Self {
+    pub fn new(context: &Context, machine: &str, storage: Arc<dyn Volumes>) -> Self {
         Self {
             client: context.client.clone(),
             machine: machine.to_owned(),
-            folder: folder.into(),
-            claims: context.caches.of(&[]),
+            storage,
+            copying: Arc::new(Semaphore::new(COPYING)),
+            now: context.now.clone(),
+            claims: context.caches.of(&[(ORIGINS, origin_of)]),
             volumes: context.caches.of(&[]),
             classes: context.caches.of(&[]),
             pods: context.caches.of(&[(CLAIMS, claims_of)]),
+            snapshots: context.caches.of(&[(SOURCES, source_of)]),
+            contents: context.caches.of(&[]),
+            snapshot_classes: context.caches.of(&[]),
             queue: context.queue("local-volumes"),
             recorder: context.recorder.of("local-provisioner"),
         }
@@ -107,12 +153,20 @@ impl Provisioner {
         self.volumes.synced().await;
         self.classes.synced().await;
         self.pods.synced().await;
+        self.snapshots.synced().await;
+        self.contents.synced().await;
+        self.snapshot_classes.synced().await;
+        if let Err(error) = self.sweep().await {
+            tracing::warn!(error = manager::errors::chain(&error), "cannot remove copies that were not finished");
+        }
         let work = work("local-volumes", &self.queue, WORKERS, |item: Work| {
             let this = self.clone();
             async move {
                 match item {
                     Work::Claim(key) => this.look_at_claim(&key).await,
                     Work::Volume(key) => this.look_at_volume(&key).await,
+                    Work::Snapshot(key) => this.look_at_snapshot(&key).await,
+                    Work::Content(key) => this.look_at_content(&key).await,
                 }
             }
         });
@@ -126,11 +180,23 @@ impl Provisioner {
     async fn feed(&self) {
         let (mut claims, mut volumes) = (self.claims.subscribe(), self.volumes.subscribe());
         let (mut classes, mut pods) = (self.classes.subscribe(), self.pods.subscribe());
+        let (mut snapshots, mut contents) = (self.snapshots.subscribe(), self.contents.subscribe());
+        let mut snapshot_classes = self.snapshot_classes.subscribe();
         loop {
             tokio::select! {
                 biased;
                 change = claims.next() => {
-                    let volume = change.new.as_ref().or(change.old.as_ref()).map(|claim| volume_name(claim));
+                    let changed = change.new.as_ref().or(change.old.as_ref());
+                    let volume = changed.map(|claim| volume_name(claim));
+                    self.wake_copies("claim", &change.key);
+                    let snapshots = self.snapshots.find(SOURCES, &format!("{}/{}", change.key.namespace, change.key.name));
+                    snapshots.iter().for_each(|one| self.queue.add(Work::Snapshot(Key::of(&**one))));
+                    // A snapshot that goes waits for the claims that are made from it.
+                    if let (Some(Named::Snapshot(name)), namespace) =
+                        (changed.and_then(|claim| origin::named(claim)), change.key.namespace.clone())
+                    {
+                        self.queue.add(Work::Snapshot(Key { namespace, name }));
+                    }
                     self.queue.add(Work::Claim(change.key));
                     volume.into_iter().for_each(|name| self.queue.add(Work::Volume(Key::cluster(name))));
                 }
@@ -142,6 +208,22 @@ impl Provisioner {
                 }
                 // A new class may be what claims wait for.
                 _ = classes.next() => self.claims.all().iter().for_each(|claim| self.queue.add(Work::Claim(Key::of(&**claim)))),
+                change = snapshots.next() => {
+                    let content = change.new.as_ref().or(change.old.as_ref()).map(|one| snapshot::content_name(one));
+                    self.wake_copies("snapshot", &change.key);
+                    self.queue.add(Work::Snapshot(change.key));
+                    content.into_iter().for_each(|name| self.queue.add(Work::Content(Key::cluster(name))));
+                }
+                change = contents.next() => {
+                    if let Some(owner) = change.new.as_ref().or(change.old.as_ref()).and_then(|one| snapshots::owner(one)) {
+                        self.wake_copies("snapshot", &owner);
+                        self.queue.add(Work::Snapshot(owner));
+                    }
+                    self.queue.add(Work::Content(change.key));
+                }
+                _ = snapshot_classes.next() => {
+                    self.snapshots.all().iter().for_each(|one| self.queue.add(Work::Snapshot(Key::of(&**one))));
+                }
                 change = pods.next() => {
                     for pod in [change.old, change.new].iter().flatten() {
                         for claim in claims_of(pod) {
@@ -155,58 +237,42 @@ impl Provisioner {
         }
     }
 
-    async fn look_at_claim(&self, key: &Key) -> Result<Next, ProvisionError> {
-        let Some(claim) = self.claims.get(key) else { return Ok(Next::Wait) };
-        let volume = self.volumes.get(&Key::cluster(volume_name(&claim)));
-        let class = self.class_of(&claim);
-        let pods = self.pods.find(CLAIMS, &format!("{}/{}", key.namespace, key.name));
-        let around = Around {
-            ours: class.as_ref().is_some_and(|class| class.provisioner == NAME),
-            volume: volume.as_deref(),
-            used: pods.iter().any(|pod| !has_ended(pod)),
-        };
-        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
-        match decide::claim(&claim, around) {
-            ClaimPlan::Nothing => {}
-            ClaimPlan::Refuse(why) => self.recorder.record(&*claim, Kind::Warning, "ProvisioningFailed", why),
-            ClaimPlan::Provision => {
-                let path = self.folder.join(volume_name(&claim));
-                make_directory(&path)?;
-                let volume = self.object(&claim, class.as_deref(), &path);
-                let volume = serde_json::from_value(volume).map_err(kube::Error::SerdeError)?;
-                create(&Api::<PersistentVolume>::all(self.client.clone()), &volume).await?;
-            }
-            ClaimPlan::Bind { volume } => self.bind(&claim, &volume).await?,
-            ClaimPlan::Release => {
-                let kept: Vec<&String> = claim.finalizers().iter().filter(|one| *one != CLAIM_PROTECTION).collect();
-                unless_gone(
-                    patch(&api, &key.name, &json!({ "metadata": seen(&*claim, json!({ "finalizers": kept })) })).await,
-                )?;
-            }
-        }
-        Ok(Next::Wait)
+    /// Looks at the claims that are to be made from something.
+    fn wake_copies(&self, kind: &str, of: &Key) {
+        let claims = self.claims.find(ORIGINS, &format!("{kind}/{}/{}", of.namespace, of.name));
+        claims.iter().for_each(|claim| self.queue.add(Work::Claim(Key::of(&**claim))));
     }
 
-    async fn bind(&self, claim: &PersistentVolumeClaim, volume: &str) -> Result<(), ProvisionError> {
-        let (name, namespace) = (claim.name_any(), claim.namespace().unwrap_or_default());
-        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
-        let Some(found) = self.volumes.get(&Key::cluster(volume)) else { return Ok(()) };
-        // The volume first: what it is bound to is nobody else's.
-        if found.spec.as_ref().is_none_or(|spec| spec.claim_ref.as_ref().is_none_or(|owner| owner.uid.is_none())) {
-            let owner = json!({ "spec": { "claimRef": reference(claim) }, "metadata": seen(&*found, json!({})) });
-            unless_gone(patch(&volumes, volume, &owner).await)?;
+    /// Removes what was made and that no object asks for any more; the objects are asked for, not their caches, as data does not
+    /// come back.
+    async fn sweep(&self) -> Result<(), ProvisionError> {
+        let unfinished = blocking(&self.storage, |storage| storage.unfinished()).await?;
+        if unfinished.is_empty() {
+            return Ok(());
         }
-        if claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()) != Some(volume) {
-            let spec = json!({ "volumeName": volume });
-            let annotations = json!({ "annotations": { "pv.kubernetes.io/bind-completed": "yes" } });
-            unless_gone(patch(&claims, &name, &json!({ "metadata": annotations, "spec": spec })).await)?;
+        let claims = Api::<PersistentVolumeClaim>::all(self.client.clone()).list(&ListParams::default()).await?;
+        let volumes = Api::<PersistentVolume>::all(self.client.clone()).list(&ListParams::default()).await?;
+        let contents = Api::<VolumeSnapshotContent>::all(self.client.clone()).list(&ListParams::default()).await?;
+        for stored in unfinished {
+            let (is_told, is_wanted) = match &stored {
+                Stored::Volume(name) => (
+                    volumes.items.iter().any(|volume| volume.name_any() == name.as_str()),
+                    claims.items.iter().any(|claim| volume_name(claim) == name.as_str()),
+                ),
+                Stored::Snapshot(name) => (
+                    contents.items.iter().any(|content| snapshots::tells(content, name.as_str())),
+                    contents.items.iter().any(|content| snapshots::keeps(content, name.as_str())),
+                ),
+            };
+            if is_told {
+                // Only the note was missing. From now on the object decides, which may say that the bytes stay without it.
+                blocking(&self.storage, move |storage| storage.settle(&stored)).await?;
+            } else if !is_wanted {
+                tracing::info!(stored = stored.to_string(), "removing a copy that nobody asks for any more");
+                blocking(&self.storage, move |storage| storage.delete(&stored)).await?;
+            }
         }
-        let modes = found.spec.as_ref().and_then(|spec| spec.access_modes.clone());
-        let capacity = found.spec.as_ref().and_then(|spec| spec.capacity.clone());
-        let status = json!({ "status": { "phase": "Bound", "accessModes": modes, "capacity": capacity } });
-        let written = claims.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;
-        Ok(unless_gone(written)?)
+        Ok(())
     }
 
     async fn look_at_volume(&self, key: &Key) -> Result<Next, ProvisionError> {
@@ -224,7 +290,8 @@ impl Provisioner {
                     tracing::warn!(volume = key.name, "keeping a volume that looked unused: its claim still exists");
                     return Ok(Next::After(LOOK_AGAIN));
                 }
-                remove_folder(&self.folder.join(&key.name))?;
+                let stored = Stored::Volume(Name::try_from(key.name.as_str())?);
+                blocking(&self.storage, move |storage| storage.delete(&stored)).await?;
                 delete(&api, &key.name, volume.uid().as_deref(), None).await?;
             }
             VolumePlan::Release => {
@@ -251,38 +318,6 @@ impl Provisioner {
             None => None,
         };
         Ok(decide::volume(&volume, is_ours(&volume), bound(&volume, claim.as_ref())) == VolumePlan::Reclaim)
-    }
-
-    /// The class that a claim asks for, or the default.
-    fn class_of(&self, claim: &PersistentVolumeClaim) -> Option<Arc<StorageClass>> {
-        match claim.spec.as_ref()?.storage_class_name.as_deref() {
-            Some(name) => self.classes.get(&Key::cluster(name)),
-            None => self
-                .classes
-                .all()
-                .into_iter()
-                .find(|class| class.annotations().get(DEFAULT_CLASS).is_some_and(|is| is == "true")),
-        }
-    }
-
-    fn object(&self, claim: &PersistentVolumeClaim, class: Option<&StorageClass>, path: &Path) -> Value {
-        let spec = claim.spec.as_ref();
-        let storage = spec.and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage").cloned());
-        json!({
-            "metadata": { "name": volume_name(claim), "annotations": { PROVISIONED_BY: NAME } },
-            "spec": {
-                "capacity": { "storage": storage },
-                "accessModes": spec.and_then(|spec| spec.access_modes.clone()),
-                "volumeMode": "Filesystem",
-                "persistentVolumeReclaimPolicy": class.and_then(|class| class.reclaim_policy.as_deref()).unwrap_or("Delete"),
-                "storageClassName": class.map(kube::ResourceExt::name_any),
-                "claimRef": reference(claim),
-                "local": { "path": path },
-                "nodeAffinity": { "required": { "nodeSelectorTerms": [{ "matchExpressions": [
-                    { "key": MACHINE, "operator": "In", "values": [self.machine] },
-                ] }] } },
-            },
-        })
     }
 }
 
@@ -333,14 +368,12 @@ where
     api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
 }
 
-fn make_directory(path: &Path) -> Result<(), ProvisionError> {
-    let made = std::fs::create_dir_all(path);
-    made.map_err(|source| ProvisionError::Folder { action: "create", path: path.to_owned(), source })
-}
-
-fn remove_folder(path: &Path) -> Result<(), ProvisionError> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        removed => removed.map_err(|source| ProvisionError::Folder { action: "remove", path: path.to_owned(), source }),
-    }
+/// Does what may block where it keeps nobody waiting.
+async fn blocking<T: Send + 'static>(
+    volumes: &Arc<dyn Volumes>,
+    act: impl FnOnce(&dyn Volumes) -> Result<T, VolumeError> + Send + 'static,
+) -> Result<T, ProvisionError> {
+    let volumes = volumes.clone();
+    let done = tokio::task::spawn_blocking(move || act(&*volumes)).await;
+    Ok(done.map_err(|_| ProvisionError::Lost)??)
 }

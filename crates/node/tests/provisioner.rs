@@ -31,8 +31,10 @@ fn service(world: &World) -> InProcess {
 }
 
 async fn start_in(world: &World, own: Client, folder: &Path) -> Client {
+    world.define(&["VolumeSnapshot", "VolumeSnapshotContent", "VolumeSnapshotClass"]).await;
     let context = world.context(own);
-    let provisioner = Provisioner::new(&context, "here", folder);
+    let storage = storage::volumes::files::Files::open(folder).unwrap();
+    let provisioner = Provisioner::new(&context, "here", Arc::new(storage));
     tokio::spawn(async move { provisioner.run().await });
     world::watch(&context);
     let client = world.client();

@@ -4,15 +4,13 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use api::vmi::VirtualMachineInstance;
-use api::vmi_status::VirtualMachineInstancePhase as Phase;
-use kube::runtime::wait::await_condition;
-use kube::{Api, Client};
+use kube::Client;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::subresource::{self, End, Of, Open, Refusal};
 use crate::target::{Target, machine};
 use crate::terminal::{self, Left, Signals, Terminal, say};
+use crate::waiting::until_entered;
 
 /// Between two attempts to reach a server that is gone.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -26,6 +24,9 @@ pub(crate) struct Arguments {
     /// How long to wait for a VM that does not run yet, or for a server that is gone, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, env = "ORLOP_CONSOLE_TIMEOUT")]
     timeout: u64,
+    /// Show first what the guest wrote last, also while nobody was connected.
+    #[arg(long, env = "ORLOP_CONSOLE_TAIL")]
+    tail: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -39,11 +40,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 async fn look(arguments: &Arguments) -> anyhow::Result<()> {
-    let Arguments { vm: name, timeout, target } = arguments;
+    let Arguments { vm: name, timeout, tail, target } = arguments;
     let client = target.client().await?;
     machine(&client, name).await?;
     let patience = Duration::from_secs(*timeout);
-    let mut open = opened(client, target, name, patience).await?;
+    let what = if *tail { "console?replay=true" } else { "console" };
+    let mut open = opened(client, target, (name, what), patience).await?;
     say(&format!("connected to {name}; Ctrl-] leaves"));
     let _terminal = Terminal::take(Signals::Guests)?;
     let mut stdin = tokio::io::stdin();
@@ -68,22 +70,28 @@ async fn look(arguments: &Arguments) -> anyhow::Result<()> {
             Some(End::Lost) => {
                 say("the server is gone; waiting for it");
                 let client = target.client_again().await?;
-                open = opened(client, target, name, patience).await?;
+                // What was missed meanwhile cannot be told from what was seen before.
+                open = opened(client, target, (name, "console"), patience).await?;
                 say(&format!("connected to {name} again"));
             }
         }
     }
 }
 
-/// Opens the console as soon as the VM runs. A server that is gone is waited for as well.
-async fn opened(mut client: Client, target: &Target, name: &str, patience: Duration) -> anyhow::Result<Open> {
+/// Opens the console as soon as the VM runs, and says why it does not. A server that is gone is waited for as well.
+async fn opened(
+    mut client: Client,
+    target: &Target,
+    (name, what): (&str, &str),
+    patience: Duration,
+) -> anyhow::Result<Open> {
     let until = Instant::now() + patience;
     loop {
         let attempt = async {
-            running(&client, name).await.map_err(Refusal::Unreachable)?;
-            subresource::open(&client, (Of::Instance, name), "console").await
+            until_entered(&client, name, say).await?;
+            subresource::open(&client, (Of::Instance, name), what).await
         };
-        let late = || format!("{name} does not run; `orlop start {name}` starts it");
+        let late = || format!("{name} did not run within {} s", patience.as_secs());
         match timeout_at(until, attempt).await.with_context(late)? {
             Ok(open) => return Ok(open),
             Err(Refusal::Answered(error)) => return Err(error.context(format!("open the console of {name}"))),
@@ -97,12 +105,4 @@ async fn opened(mut client: Client, target: &Target, name: &str, patience: Durat
             }
         }
     }
-}
-
-async fn running(client: &Client, name: &str) -> anyhow::Result<()> {
-    let api: Api<VirtualMachineInstance> = Api::default_namespaced(client.clone());
-    let running = await_condition(api, name, |vmi: Option<&VirtualMachineInstance>| {
-        vmi.is_some_and(|vmi| *vmi.phase() == Phase::Running)
-    });
-    running.await.map(drop).context("wait for the VM")
 }

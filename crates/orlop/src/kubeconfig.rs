@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
 /// Where the server of this directory is reached, as its own kubeconfig says.
 async fn address(data: &Path) -> anyhow::Result<std::net::SocketAddr> {
     let path = kubeconfig(data);
-    let config = from_file(&path).await.context("this needs root, and `orlop up` must have run here before")?;
+    let config = from_file(&path, None).await.context("this needs root, and `orlop up` must have run here before")?;
     let authority = config.cluster_url.authority().context("the kubeconfig has no server")?;
     authority.as_str().parse().with_context(|| format!("{}: {authority}", path.display()))
 }

@@ -48,6 +48,9 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
         (Some(vm), None) => launcher::show(vm, Stream::Console, part, target, out),
         (Some(vm), Some(Component::VirtLauncher)) => launcher::show(vm, Stream::Own, part, target, out),
         (None, Some(Component::VirtLauncher)) => bail!("name the VM: `orlop logs VM --component virt-launcher`"),
+        (None, Some(_)) if target.names_context() => {
+            bail!("components log on the machine that they run on; leave out --context there")
+        }
         (None, Some(component)) => component::show(*component, &paths::own_log(&target.data()), part, out),
         (Some(_), Some(_)) => bail!("only virt-launcher has a log for each VM; leave out the VM for other components"),
         (None, None) => bail!("name a VM or a component: `orlop logs VM` or `orlop logs --component NAME`"),

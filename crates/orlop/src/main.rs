@@ -8,10 +8,12 @@ mod console;
 mod container_disk;
 mod controller_manager;
 mod controller_program;
+mod copies;
 mod crds;
 mod descriptors;
 mod down;
 mod exec_guarded;
+mod export;
 mod get;
 mod hollow;
 mod kubeconfig;
@@ -22,12 +24,14 @@ mod migrate;
 mod network_setup;
 mod node;
 mod of_node;
+mod port_forward;
 mod process_memory;
 mod quota;
 mod rotating;
 mod run;
 mod scheduler;
 mod shim;
+mod ssh;
 mod status;
 mod subresource;
 mod target;
@@ -36,9 +40,12 @@ mod trouble;
 mod up;
 mod virt_api;
 mod virt_controller;
+mod virt_exportserver;
 mod virt_handler;
+mod virt_import;
 mod virt_launcher;
 mod virt_probe;
+mod vnc;
 mod waiting;
 mod workbench;
 
@@ -82,7 +89,14 @@ enum Command {
     /// Ask a VM's guest to reboot.
     SoftReboot(lifecycle::GuestArguments),
     Migrate(migrate::Arguments),
+    Snapshot(copies::SnapshotArguments),
+    Restore(copies::RestoreArguments),
+    Clone(copies::CloneArguments),
+    Export(export::Arguments),
     Console(console::Arguments),
+    Ssh(ssh::Arguments),
+    PortForward(port_forward::Arguments),
+    Vnc(vnc::Arguments),
     Kubeconfig(kubeconfig::Arguments),
     Logs(logs::Arguments),
     Apiserver(apiserver::Arguments),
@@ -101,6 +115,10 @@ enum Command {
     Shim(shim::Arguments),
     #[command(hide = true)]
     ContainerDisk(container_disk::Arguments),
+    #[command(hide = true)]
+    VirtImport(Box<virt_import::Arguments>),
+    #[command(hide = true)]
+    VirtExportserver(Box<virt_exportserver::Arguments>),
     /// Enter a pod's network namespace and set it up.
     #[command(hide = true)]
     NetworkSetup,
@@ -128,7 +146,14 @@ fn main() -> ExitCode {
             lifecycle::run_guest(&arguments, GuestVerb::SoftReboot, &mut std::io::stdout())
         }
         Command::Migrate(arguments) => migrate::run(&arguments, &mut std::io::stdout()),
+        Command::Snapshot(arguments) => copies::snapshot(&arguments, &mut std::io::stdout()),
+        Command::Restore(arguments) => copies::restore(&arguments, &mut std::io::stdout()),
+        Command::Clone(arguments) => copies::clone(&arguments, &mut std::io::stdout()),
+        Command::Export(arguments) => export::run(&arguments, &mut std::io::stdout()),
         Command::Console(arguments) => console::run(&arguments),
+        Command::Ssh(arguments) => ssh::run(&arguments),
+        Command::PortForward(arguments) => port_forward::run(&arguments, &mut std::io::stdout()),
+        Command::Vnc(arguments) => vnc::run(&arguments, &mut std::io::stdout()),
         Command::Kubeconfig(arguments) => kubeconfig::run(&arguments, &mut std::io::stdout()),
         Command::Logs(arguments) => logs::run(&arguments, &mut std::io::stdout()),
         Command::Apiserver(arguments) => apiserver::run(arguments, &mut std::io::stdout()),
@@ -140,6 +165,8 @@ fn main() -> ExitCode {
         Command::VirtHandler(arguments) => virt_handler::run(arguments),
         Command::VirtLauncher(arguments) => virt_launcher::run(arguments, &log),
         Command::VirtProbe(arguments) => virt_probe::run(arguments),
+        Command::VirtImport(arguments) => virt_import::run(*arguments),
+        Command::VirtExportserver(arguments) => virt_exportserver::run(*arguments),
         Command::NetworkSetup => network_setup::run(),
         Command::ExecGuarded(arguments) => exec_guarded::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments, &mut std::io::stdout().lock()),

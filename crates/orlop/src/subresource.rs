@@ -75,8 +75,36 @@ pub(crate) async fn put(client: &Client, (of, name): (Of, &str), what: &str, opt
     }
 }
 
+/// Asks for bytes.
+pub(crate) async fn get(client: &Client, (of, name): (Of, &str), what: &str) -> anyhow::Result<Bytes> {
+    let request = Request::get(path(client, of, name, what)).body(kube::client::Body::empty())?;
+    let answer = client.send(request).await.context("ask the API server")?;
+    let code = answer.status();
+    let body = answer.into_body().collect().await.context("read the API server's answer")?.to_bytes();
+    if code.is_success() {
+        return Ok(body);
+    }
+    bail!(problem(code, &body));
+}
+
+/// What the server says is wrong.
+fn problem(code: StatusCode, body: &[u8]) -> String {
+    let told = serde_json::from_slice::<Status>(body).map(|status| status.message);
+    told.unwrap_or_else(|_| format!("the server answered {code}"))
+}
+
+/// A way into a guest, message by message.
+pub(crate) type Socket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+/// Opens a way into a guest as bytes.
+pub(crate) async fn open(client: &Client, of: (Of, &str), what: &str) -> Result<Open, Refusal> {
+    let socket = socket(client, of, what).await?;
+    let (bytes, ours) = tokio::io::duplex(PIECE);
+    Ok(Open { bytes, end: tokio::spawn(carry(socket, ours)) })
+}
+
 /// Opens a way into a guest.
-pub(crate) async fn open(client: &Client, (of, name): (Of, &str), what: &str) -> Result<Open, Refusal> {
+pub(crate) async fn socket(client: &Client, (of, name): (Of, &str), what: &str) -> Result<Socket, Refusal> {
     let key = generate_key();
     let request = Request::get(path(client, of, name, what))
         .header(header::CONNECTION, "Upgrade")
@@ -90,8 +118,7 @@ pub(crate) async fn open(client: &Client, (of, name): (Of, &str), what: &str) ->
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         let code = answer.status();
         let body = answer.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-        let told = serde_json::from_slice::<Status>(&body).map(|status| status.message);
-        let told = told.unwrap_or_else(|_| format!("the server answered {code}"));
+        let told = problem(code, &body);
         // A server that has just started does not reach every guest yet.
         return Err(match code.is_server_error() {
             true => Refusal::Unreachable(anyhow!(told)),
@@ -99,13 +126,24 @@ pub(crate) async fn open(client: &Client, (of, name): (Of, &str), what: &str) ->
         });
     }
     let upgraded = hyper::upgrade::on(answer).await.map_err(|error| Refusal::Unreachable(error.into()))?;
-    let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await;
-    let (bytes, ours) = tokio::io::duplex(PIECE);
-    Ok(Open { bytes, end: tokio::spawn(carry(socket, ours)) })
+    Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
+}
+
+/// How a stream has ended, if this message says so.
+pub(crate) fn ended(message: &Message) -> Option<End> {
+    match message {
+        Message::Close(Some(frame)) => Some(match frame.code {
+            CloseCode::Normal => End::Guest,
+            CloseCode::Away => End::Lost,
+            _ => End::Told(frame.reason.to_string()),
+        }),
+        Message::Close(None) => Some(End::Guest),
+        _ => None,
+    }
 }
 
 /// Carries bytes until one side ends.
-async fn carry(socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>, ours: DuplexStream) -> End {
+async fn carry(socket: Socket, ours: DuplexStream) -> End {
     let (mut to_server, mut from_server) = socket.split();
     let (mut from_user, mut to_user) = tokio::io::split(ours);
     let down = async {
@@ -116,15 +154,11 @@ async fn carry(socket: WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>, ours:
                         return End::Lost;
                     }
                 }
-                Ok(Message::Close(Some(frame))) => {
-                    return match frame.code {
-                        CloseCode::Normal => End::Guest,
-                        CloseCode::Away => End::Lost,
-                        _ => End::Told(frame.reason.to_string()),
-                    };
+                Ok(message) => {
+                    if let Some(end) = ended(&message) {
+                        return end;
+                    }
                 }
-                Ok(Message::Close(None)) => return End::Guest,
-                Ok(_) => {}
                 Err(_) => return End::Lost,
             }
         }

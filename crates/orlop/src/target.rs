@@ -10,7 +10,7 @@ use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use kube::{Api, Client, Config};
 
-use crate::cluster::from_file;
+use crate::cluster::{from_file, from_usual_files};
 use crate::terminal::note;
 
 /// Where `orlop up` keeps everything, unless it is told otherwise.
@@ -50,6 +50,10 @@ pub(crate) struct Target {
     /// ~/.kube/config and the pod's service account.
     #[arg(long, value_name = "FILE", env = "ORLOP_KUBECONFIG")]
     kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig, for a cluster with KubeVirt's API. Without --kubeconfig and --data-dir it is looked up where
+    /// kubectl does: $KUBECONFIG, or ~/.kube/config.
+    #[arg(long, value_name = "NAME", env = "ORLOP_CONTEXT")]
+    context: Option<String>,
     /// Namespace. The default is the one of the kubeconfig's context.
     #[arg(short, long, value_name = "NAME", env = "ORLOP_NAMESPACE")]
     namespace: Option<String>,
@@ -64,12 +68,15 @@ enum Found {
     Named(PathBuf),
     /// Wherever kubectl would look.
     Usual,
+    /// The context of a file of kubectl's.
+    Context(String),
 }
 
 /// What there is to choose from.
 struct KubeconfigPaths {
     kubeconfig: Option<PathBuf>,
     data_dir: Option<PathBuf>,
+    context: Option<String>,
     /// `$KUBECONFIG` is set.
     environment: bool,
     home: Option<PathBuf>,
@@ -81,6 +88,25 @@ impl Target {
     /// The directory of `orlop up` on this machine.
     pub(crate) fn data(&self) -> PathBuf {
         self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into())
+    }
+
+    /// Whether a context was named: what there is of this machine alone is not of it.
+    pub(crate) fn names_context(&self) -> bool {
+        self.context.is_some()
+    }
+
+    /// The same flags once more, for another call of this program.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let Self { data_dir, kubeconfig, context, namespace } = self;
+        let path = |path: &PathBuf| path.to_string_lossy().into_owned();
+        let flags = [
+            ("--data-dir", data_dir.as_ref().map(path)),
+            ("--kubeconfig", kubeconfig.as_ref().map(path)),
+            ("--context", context.clone()),
+            ("--namespace", namespace.clone()),
+        ];
+        let given = flags.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+        given.flatten().collect()
     }
 
     /// A client of the server, with the namespace as its default. Says which server it is, if it is not this machine's.
@@ -98,13 +124,16 @@ impl Target {
         let places = KubeconfigPaths {
             kubeconfig: self.kubeconfig.clone(),
             data_dir: self.data_dir.clone(),
+            context: self.context.clone(),
             environment: std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()),
             home: std::env::var_os("HOME").map(PathBuf::from),
             machine: DATA_DIR.into(),
         };
+        let context = self.context.as_deref();
         let mut config = match choose(&places)? {
-            Found::Own(path) => from_file(&path).await?,
-            Found::Named(path) => told(from_file(&path).await?, &places, tells).await,
+            Found::Own(path) => from_file(&path, context).await?,
+            Found::Named(path) => told(from_file(&path, context).await?, &places, tells).await,
+            Found::Context(context) => told(from_usual_files(&context).await?, &places, tells).await,
             Found::Usual => {
                 told(Config::infer().await.context("find an API server; is `orlop up` running?")?, &places, tells).await
             }
@@ -118,7 +147,7 @@ impl Target {
 
 /// The first of these that is there. One that is there and cannot be read is an error: what comes after it is another server.
 fn choose(places: &KubeconfigPaths) -> anyhow::Result<Found> {
-    let KubeconfigPaths { kubeconfig: named, data_dir, environment, home, machine } = places;
+    let KubeconfigPaths { kubeconfig: named, data_dir, context, environment, home, machine } = places;
     if let Some(path) = named {
         return Ok(Found::Named(path.clone()));
     }
@@ -130,6 +159,10 @@ fn choose(places: &KubeconfigPaths) -> anyhow::Result<Found> {
                 bail!("{} does not exist; create it with `orlop up --data-dir {}`", path.display(), data.display())
             }
         };
+    }
+    // The kubeconfigs of this machine have one context each, and whoever names another means another server.
+    if let Some(context) = context {
+        return Ok(Found::Context(context.clone()));
     }
     if *environment {
         return Ok(Found::Usual);
@@ -174,7 +207,7 @@ async fn is_of_this_machine(config: &Config, places: &KubeconfigPaths) -> bool {
     let own = places.home.iter().map(|home| home.join(USERS_KUBECONFIG));
     for path in own.chain([kubeconfig(&places.machine)]) {
         let is_it = |own: Config| own.cluster_url == config.cluster_url && own.root_cert == config.root_cert;
-        if from_file(&path).await.is_ok_and(is_it) {
+        if from_file(&path, None).await.is_ok_and(is_it) {
             return true;
         }
     }
@@ -207,7 +240,14 @@ mod tests {
         let (home, machine) = (folder.join("home"), folder.join("machine"));
         std::fs::create_dir_all(home.join(".kube")).unwrap();
         std::fs::create_dir_all(&machine).unwrap();
-        KubeconfigPaths { kubeconfig: None, data_dir: None, environment: false, home: Some(home), machine }
+        KubeconfigPaths {
+            kubeconfig: None,
+            data_dir: None,
+            context: None,
+            environment: false,
+            home: Some(home),
+            machine,
+        }
     }
 
     #[test]
@@ -233,6 +273,44 @@ mod tests {
         assert_eq!(choose(&places).unwrap(), Found::Own(kubeconfig(&other)));
         places.kubeconfig = Some("mine".into());
         assert_eq!(choose(&places).unwrap(), Found::Named("mine".into()));
+    }
+
+    #[test]
+    fn a_context_is_looked_up_where_kubectl_does_unless_a_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut places = places(folder.path());
+        // What this machine has is no answer to the name of another cluster.
+        std::fs::write(kubeconfig(&places.machine), "").unwrap();
+        places.context = Some("lab".to_owned());
+        assert_eq!(choose(&places).unwrap(), Found::Context("lab".to_owned()));
+        places.environment = true;
+        assert_eq!(choose(&places).unwrap(), Found::Context("lab".to_owned()));
+        places.kubeconfig = Some("mine".into());
+        assert_eq!(choose(&places).unwrap(), Found::Named("mine".into()));
+    }
+
+    #[tokio::test]
+    async fn a_context_that_is_not_there_is_an_error_that_lists_those_that_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [
+                { "name": "here", "cluster": { "server": "http://127.0.0.1:1" } },
+                { "name": "lab", "cluster": { "server": "http://127.0.0.1:2" } },
+            ],
+            "users": [{ "name": "me", "user": {} }],
+            "contexts": [
+                { "name": "here", "context": { "cluster": "here", "user": "me" } },
+                { "name": "lab", "context": { "cluster": "lab", "user": "me", "namespace": "vms" } },
+            ],
+        });
+        std::fs::write(&file, text.to_string()).unwrap();
+        let config = from_file(&file, Some("lab")).await.unwrap();
+        assert_eq!((config.cluster_url.port_u16(), config.default_namespace.as_str()), (Some(2), "vms"));
+        assert_eq!(from_file(&file, None).await.unwrap().cluster_url.port_u16(), Some(1));
+        let refused = from_file(&file, Some("prod")).await.unwrap_err().to_string();
+        assert_eq!(refused, "the kubeconfig has no context \"prod\"; its contexts: here, lab");
     }
 
     #[test]

@@ -25,6 +25,12 @@ impl Sight<'_> {
         printable.or_else(|| self.vmi.map(|vmi| vmi.phase().to_string())).unwrap_or_default()
     }
 
+    /// Its state and, if something is wrong, why.
+    pub(crate) fn line(&self) -> String {
+        let line = [Some(self.status()).filter(|status| !status.is_empty()), self.reason()];
+        line.into_iter().flatten().collect::<Vec<_>>().join(": ").replace('\n', " ")
+    }
+
     /// Why it does not run as it should; none if it does, or nobody knows yet.
     pub(crate) fn reason(&self) -> Option<String> {
         let condition = TELLING.into_iter().find_map(|kind| self.condition(kind, &ConditionStatus::False));

@@ -6,6 +6,8 @@ pub(crate) mod agents;
 mod components;
 pub(crate) mod control;
 mod defaults;
+mod deployed;
+mod exports;
 mod handlers;
 mod home;
 mod identity;
@@ -43,6 +45,7 @@ use tokens::Key;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use virt_controller::export::External;
 use virt_controller::{Launcher, Nodes};
 use virt_handler::NodeGuests;
 use virt_server::Component;
@@ -53,6 +56,7 @@ use crate::target::{Data, kubeconfig};
 use crate::{audit, descriptors, process_memory, quota, scheduler};
 use agents::Agents;
 use components::Components;
+use exports::Exports;
 use home::{MOST_NODES, Role};
 pub(crate) use node::runtime;
 use report::{Report, Reporter};
@@ -161,7 +165,8 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     let mut components = Components::new(server.clone());
     let findings = found.as_ref().map(node::Found::findings);
     let qemu = found.as_ref().and_then(node::Found::own_qemu);
-    start_controllers(&mut components, data, launcher(qemu, findings.clone()))?;
+    let host = reached_from_outside(listen, address).await?;
+    start_controllers(&mut components, data, launcher(qemu, findings.clone()), host)?;
     let agents = match (found, role) {
         (Some(found), Role::Control { .. }) => {
             handlers::keep(data)?;
@@ -173,8 +178,8 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     };
     let nodes = nodes::follow(components::client(&server, &Component::Status));
     let reporter = Reporter { address, server: None, pages: components.pages(), facts, less, findings, nodes, agents };
-    let asked = reporter.clone();
-    let reporter = Reporter { server: Some(server.clone()), ..reporter };
+    deployed::follow(setup, reporter.clone());
+    let (asked, reporter) = (reporter.clone(), Reporter { server: Some(server.clone()), ..reporter });
     server.ready_when(move || asked.report().checks());
     tell(&reporter.report(), data, begun.elapsed(), out)?;
     let failed = server.failed();
@@ -212,6 +217,16 @@ async fn listen_on(
     Listening::on(addresses, data, server).await.context("serve the API")
 }
 
+/// Where others reach what listens: at an address of the machine, if it stands for all of them.
+async fn reached_from_outside(listen: SocketAddr, listening: SocketAddr) -> anyhow::Result<SocketAddr> {
+    if !listen.ip().is_unspecified() {
+        return Ok(listening);
+    }
+    let public = network::host::addresses().await.context("find the machine's addresses")?;
+    let mut public = public.into_iter().filter(|address| !address.is_loopback());
+    Ok(public.next().map_or(listening, |address| SocketAddr::new(address, listening.port())))
+}
+
 /// Where this machine's own processes reach what listens at an address, which may stand for all.
 fn reached(listening: SocketAddr) -> SocketAddr {
     match listening {
@@ -233,15 +248,18 @@ fn tell(report: &Report, data: &Path, took: Duration, out: &mut impl Write) -> s
 
 async fn start_server(data: &Path, audit: &Audit, guests: NodeGuests) -> anyhow::Result<ApiServer> {
     let logs = logs::Logs::new(paths::logs(data));
+    let exports = Exports::default();
     let builder = ApiServer::builder(Place::Folder(data.to_owned()))
         .admission(unheeded::Unheeded)
         .admission(ServiceAccounts::new(None))
         .logs(logs.clone());
+    let builder = exports.on(builder);
     let mut settings = virt_server::Settings::new(Chance::of_the_machine())?;
     settings.machine_image = Some(MACHINE_IMAGE.to_owned());
     settings.guests = Some(Arc::new(guests));
     let server = virt_server::start(audit.of(builder), settings).await?;
     logs.watch_with(components::client(&server, &Component::Status));
+    exports.find_with(components::client(&server, &Component::VirtApi));
     Ok(server)
 }
 
@@ -249,6 +267,7 @@ fn start_controllers(
     components: &mut Components,
     data: &Path,
     launcher: watch::Receiver<Launcher>,
+    host: SocketAddr,
 ) -> anyhow::Result<()> {
     let read =
         |file: &str| std::fs::read_to_string(data.join("pki").join(file)).with_context(|| format!("read {file}"));
@@ -262,7 +281,10 @@ fn start_controllers(
     components.start("scheduler", Component::Scheduler, scheduler::DESCRIPTORS, DEFAULT_SCHEDULER.to_owned());
     let mut settings = virt_controller::Settings::following(launcher);
     settings.image_volumes = Some(true);
+    settings.exports = Some(External { host: host.to_string(), authority: read("ca.crt")? });
     components.start("virt-controller", Component::VirtController, virt_controller::DESCRIPTORS, settings);
+    let settings = data_volumes::Settings::new(MACHINE_IMAGE);
+    components.start("data-volumes", Component::DataVolumes, data_volumes::DESCRIPTORS, settings);
     Ok(())
 }
 

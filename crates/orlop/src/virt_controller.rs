@@ -70,12 +70,18 @@ struct DirectoryArguments {
 #[derive(clap::Args)]
 #[group(id = "virt_workers")]
 struct WorkerArguments {
+    /// Number of clones to process at the same time.
+    #[arg(long, default_value_t = 3, env = "ORLOP_CLONE_CONTROLLER_THREADS")]
+    clone_controller_threads: usize,
     /// Number of disruption budgets to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_DISRUPTION_BUDGET_CONTROLLER_THREADS")]
     disruption_budget_controller_threads: usize,
     /// Number of nodes to move instances away from at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_EVACUATION_CONTROLLER_THREADS")]
     evacuation_controller_threads: usize,
+    /// Number of exports to process at the same time.
+    #[arg(long, default_value_t = 3, env = "ORLOP_EXPORT_CONTROLLER_THREADS")]
+    export_controller_threads: usize,
     /// Number of nodes to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_NODE_CONTROLLER_THREADS")]
     node_controller_threads: usize,
@@ -85,6 +91,12 @@ struct WorkerArguments {
     /// Number of replica sets of instances to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_REPLICASET_CONTROLLER_THREADS")]
     replicaset_controller_threads: usize,
+    /// Number of restores to process at the same time.
+    #[arg(long, default_value_t = 3, env = "ORLOP_RESTORE_CONTROLLER_THREADS")]
+    restore_controller_threads: usize,
+    /// Number of snapshots to process at the same time.
+    #[arg(long, default_value_t = 6, env = "ORLOP_SNAPSHOT_CONTROLLER_THREADS")]
+    snapshot_controller_threads: usize,
     /// Number of VMs to process at the same time.
     #[arg(long, default_value_t = 3, env = "ORLOP_VM_CONTROLLER_THREADS")]
     vm_controller_threads: usize,
@@ -114,16 +126,24 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     let configuration = json!({ "controllers": controllers, "launcherImage": launcher.image });
     let WorkerArguments {
+        clone_controller_threads,
         disruption_budget_controller_threads,
         evacuation_controller_threads,
+        export_controller_threads,
         node_controller_threads,
         pool_controller_threads,
         replicaset_controller_threads,
+        restore_controller_threads,
+        snapshot_controller_threads,
         vm_controller_threads,
         vmi_controller_threads,
     } = workers;
     let mut settings = Settings::new(launcher);
+    settings.clone_workers = clone_controller_threads;
+    settings.restore_workers = restore_controller_threads;
+    settings.snapshot_workers = snapshot_controller_threads;
     settings.disruption_budget_workers = disruption_budget_controller_threads;
+    settings.export_workers = export_controller_threads;
     settings.evacuation_workers = evacuation_controller_threads;
     settings.node_workers = node_controller_threads;
     settings.pool_workers = pool_controller_threads;

@@ -4,13 +4,14 @@
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use api::vm::{
     StateChangeRequestAction as Action, VirtualMachine, VirtualMachinePrintableStatus as Printable,
     VirtualMachineRunStrategy as Strategy,
 };
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::ListParams;
@@ -19,6 +20,8 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 
 use crate::controller_program::duration;
+use crate::subresource::Refusal;
+use crate::terminal::note;
 use crate::trouble::{Sight, remedy};
 
 /// What still holds after this long is not going to change by itself.
@@ -52,6 +55,7 @@ enum Outlook {
 }
 
 /// Which VM is waited for.
+#[derive(Clone, Copy)]
 pub(crate) struct Which<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -71,35 +75,27 @@ pub(crate) async fn until_running(
     patience: Duration,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
-    let Which { namespace, name, instead_of, is_started } = *which;
+    let Which { name, is_started, .. } = *which;
     let begun = Instant::now();
-    let mut changes = std::pin::pin!(changes(client, namespace, name));
-    let (mut vm, mut vmi) = (None, None);
+    let mut followed = Followed::begin(client, which);
     let mut told = String::new();
     let mut stuck: Option<Instant> = None;
     loop {
         let end = begun + patience;
-        let change =
-            tokio::time::timeout_at(stuck.map_or(end, |since| end.min(since + SECOND_LOOK)), changes.next()).await;
-        match change {
-            Ok(Some(Change::Vm(seen))) => vm = seen.context("watch the VM")?.map(|vm| *vm),
-            Ok(Some(Change::Vmi(seen))) => {
-                let seen = seen.context("watch its instance")?.map(|vmi| *vmi);
-                vmi = seen.filter(|vmi| instead_of.is_none_or(|old| vmi.metadata.uid.as_deref() != Some(old)));
-            }
-            Ok(None) => bail!("the watch has ended"),
+        let until = stuck.map_or(end, |since| end.min(since + SECOND_LOOK));
+        match tokio::time::timeout_at(until, followed.change()).await {
+            Ok(changed) => changed?,
             Err(_) if Instant::now() < end => {}
             Err(_) => bail!("{name} is not running after {} s; last status: {told}", patience.as_secs()),
         }
-        let warnings = warnings(client, namespace, name).await;
-        let sight = Sight { vm: vm.as_ref(), vmi: vmi.as_ref(), warnings: &warnings };
-        let line = [Some(sight.status()).filter(|status| !status.is_empty()), sight.reason()];
-        let line = line.into_iter().flatten().collect::<Vec<_>>().join(": ");
+        followed.hear().await;
+        let line = followed.sight().line();
         if line != told && !line.is_empty() {
             writeln!(out, "{:6} ms  {name}: {line}", begun.elapsed().as_millis())?;
             out.flush()?;
             told = line;
         }
+        let sight = followed.sight();
         match outlook(&sight, || async { single_node(client).await }).await {
             Outlook::Goes => stuck = None,
             Outlook::Runs => {
@@ -131,6 +127,114 @@ pub(crate) async fn until_running(
                 bail!("{name} cannot run: {told}{}", hint.map(|hint| format!("\n  -> {hint}")).unwrap_or_default());
             }
         }
+    }
+}
+
+/// Waits until the guest of a VM runs, for those who want to enter it: says why it does not, and says so again when that changes.
+///
+/// # Errors
+/// When the VM is deleted, or the server cannot be reached.
+pub(crate) async fn until_entered(client: &Client, name: &str, tell: fn(&str)) -> Result<(), Refusal> {
+    let which = Which { namespace: client.default_namespace(), name, instead_of: None, is_started: false };
+    let mut followed = Followed::begin(client, &which);
+    let mut told = String::new();
+    loop {
+        followed.change().await.map_err(Refusal::Unreachable)?;
+        followed.hear().await;
+        let sight = followed.sight();
+        if sight.vmi.is_some_and(|vmi| *vmi.phase() == Phase::Running) {
+            return Ok(());
+        }
+        // Both are looked at before anything is said: one of them may not have come yet.
+        if !followed.is_complete() {
+            continue;
+        }
+        if sight.vm.is_none() && sight.vmi.is_none() {
+            return Err(Refusal::Answered(anyhow!("VM {name:?} was deleted")));
+        }
+        let why = why_not(&sight, name);
+        if why != told {
+            tell(&why);
+            told = why;
+        }
+    }
+}
+
+/// The same for as long as somebody has patience; says it beside what was asked for.
+///
+/// # Errors
+/// The same, and when the time is over.
+pub(crate) async fn entered_within(client: &Client, name: &str, patience: Duration) -> anyhow::Result<()> {
+    let late = || format!("{name} did not run within {} s", patience.as_secs());
+    let entered = tokio::time::timeout(patience, until_entered(client, name, note)).await.with_context(late)?;
+    entered.map_err(|refusal| match refusal {
+        Refusal::Answered(error) | Refusal::Unreachable(error) => error,
+    })
+}
+
+/// Why a guest cannot be entered, and what to do about it.
+fn why_not(sight: &Sight<'_>, name: &str) -> String {
+    let line = Some(sight.line()).filter(|line| !line.is_empty());
+    let rests = sight.printable() == Some(&Printable::Stopped) && sight.vm.is_some_and(|vm| !is_wanted(vm));
+    let hint = match sight.printable() {
+        Some(_) if rests => Some(format!("`orlop start {name}` starts it")),
+        Some(status) => remedy(status, name),
+        None => None,
+    };
+    let why = line.map(|line| format!(": {line}")).unwrap_or_default();
+    let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
+    format!("{name} does not run{why}{hint}; waiting for it")
+}
+
+/// A VM and its instance, as they change.
+struct Followed<'a> {
+    client: &'a Client,
+    which: Which<'a>,
+    changes: BoxStream<'a, Change>,
+    vm: Option<VirtualMachine>,
+    vmi: Option<VirtualMachineInstance>,
+    /// Whether the first of each has come.
+    seen: (bool, bool),
+    warnings: Vec<Event>,
+}
+
+impl<'a> Followed<'a> {
+    fn begin(client: &'a Client, which: &Which<'a>) -> Self {
+        let Which { namespace, name, .. } = *which;
+        let changes = changes(client, namespace, name).boxed();
+        Self { client, which: *which, changes, vm: None, vmi: None, seen: (false, false), warnings: Vec::new() }
+    }
+
+    /// Waits for the next change.
+    async fn change(&mut self) -> anyhow::Result<()> {
+        let Which { instead_of, .. } = self.which;
+        match self.changes.next().await {
+            Some(Change::Vm(seen)) => {
+                self.vm = seen.context("watch the VM")?.map(|vm| *vm);
+                self.seen.0 = true;
+            }
+            Some(Change::Vmi(seen)) => {
+                let seen = seen.context("watch its instance")?.map(|vmi| *vmi);
+                self.vmi = seen.filter(|vmi| instead_of.is_none_or(|old| vmi.metadata.uid.as_deref() != Some(old)));
+                self.seen.1 = true;
+            }
+            None => bail!("the watch has ended"),
+        }
+        Ok(())
+    }
+
+    /// Asks for the warnings about it.
+    async fn hear(&mut self) {
+        let Which { namespace, name, .. } = self.which;
+        self.warnings = warnings(self.client, namespace, name).await;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.seen == (true, true)
+    }
+
+    fn sight(&self) -> Sight<'_> {
+        Sight { vm: self.vm.as_ref(), vmi: self.vmi.as_ref(), warnings: &self.warnings }
     }
 }
 
@@ -278,6 +382,21 @@ mod tests {
         let mut old = vm("Stopped");
         old.spec.running = Some(true);
         assert!(is_wanted(&old));
+    }
+
+    #[test]
+    fn whoever_wants_to_enter_is_told_why_they_wait_and_what_to_do() {
+        let told = |vm: Option<&VirtualMachine>, vmi: Option<&VirtualMachineInstance>| {
+            why_not(&Sight { vm, vmi, warnings: &[] }, "a")
+        };
+        let mut stopped = vm("Stopped");
+        assert_eq!(told(Some(&stopped), None), "a does not run: Stopped; `orlop start a` starts it; waiting for it");
+        stopped.spec.run_strategy = Some(Strategy::Always);
+        assert_eq!(told(Some(&stopped), None), "a does not run: Stopped; waiting for it", "it is on its way");
+        let pulls = told(Some(&vm("ErrImagePull")), Some(&vmi("Scheduling")));
+        assert!(pulls.starts_with("a does not run: ErrImagePull; check the name of the image"), "{pulls}");
+        assert_eq!(told(None, Some(&vmi("Scheduled"))), "a does not run: Scheduled; waiting for it");
+        assert_eq!(told(Some(&vm("")), None), "a does not run; waiting for it", "nobody has looked at it yet");
     }
 
     #[test]

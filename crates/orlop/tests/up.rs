@@ -10,10 +10,16 @@
 
 #[path = "up/accelerators.rs"]
 mod accelerators;
+#[path = "up/copying.rs"]
+mod copying;
+#[path = "up/exporting.rs"]
+mod exporting;
 #[path = "up/guests.rs"]
 mod guests;
 #[path = "up/images.rs"]
 mod images;
+#[path = "up/importing.rs"]
+mod importing;
 #[path = "up/killing.rs"]
 mod killing;
 #[path = "up/leftovers.rs"]
@@ -40,6 +46,8 @@ mod storing;
 mod strategies;
 #[path = "up/test_host.rs"]
 mod test_host;
+#[path = "up/ways.rs"]
+mod ways;
 
 use testkit::{Harness, Need};
 
@@ -58,9 +66,13 @@ fn main() -> std::process::ExitCode {
         strategies::TESTS,
         networking::TESTS,
         storing::TESTS,
+        copying::TESTS,
         images::TESTS,
+        importing::TESTS,
+        exporting::TESTS,
         nodes::TESTS,
         moving::TESTS,
+        ways::TESTS,
         killing::TESTS,
     ];
     let tests = all.concat().into_iter().map(|(name, test)| testkit::Test::new(name, move || run(test)));

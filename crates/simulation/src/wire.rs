@@ -338,6 +338,6 @@ impl http_body::Body for Answer {
                 }
             }
         }
-        Pin::new(&mut self.body).poll_frame(context).map_err(|never| match never {})
+        Pin::new(&mut self.body).poll_frame(context).map_err(Into::into)
     }
 }

@@ -35,3 +35,4 @@ pub mod iso;
 pub mod mounted;
 pub mod pull;
 pub mod qcow2;
+pub mod volumes;

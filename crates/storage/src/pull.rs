@@ -30,6 +30,7 @@ mod transfer;
 mod tree;
 
 use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use crate::image::{Reference, Version};
@@ -41,6 +42,7 @@ pub use digest::{Digest, DigestError};
 pub use error::PullError;
 pub use layer::UnpackError;
 pub use manifest::ManifestError;
+pub use pace::Pace;
 pub use registries::{Credentials, Registries, RegistriesError};
 pub use registry::RegistryError;
 
@@ -287,8 +289,17 @@ impl Image {
     }
 }
 
+/// Bytes that may be compressed with gzip or zstd, as they were before. Their first bytes decide.
+///
+/// # Errors
+/// When the first bytes cannot be read.
+pub fn decompressed<'a>(stored: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    layer::decode::reader(stored)
+}
+
 /// Why a qcow2 image that somebody else made must not be opened, if so.
-pub(crate) fn objection(info: &qcow2::Info, limits: &Limits) -> Option<String> {
+#[must_use]
+pub fn objection(info: &qcow2::Info, limits: &Limits) -> Option<String> {
     if info.backing_file.is_some() {
         Some("it has a backing file".to_owned())
     } else if info.data_file {

@@ -88,13 +88,14 @@ impl World {
         (Client::new(service, "default"), notes)
     }
 
-    /// Defines the kinds of virtual machines that are named, or all.
+    /// Defines the kinds of virtual machines and of storage that are named, or all of virtual machines.
     ///
     /// # Panics
     /// When the server refuses one.
     pub async fn define(&self, kinds: &[&str]) {
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client());
-        for definition in api::crd::all().unwrap() {
+        let storage = api::crd::storage().unwrap().into_iter().filter(|_| !kinds.is_empty());
+        for definition in api::crd::all().unwrap().into_iter().chain(storage) {
             if kinds.is_empty() || kinds.contains(&definition.spec.names.kind.as_str()) {
                 definitions.create(&PostParams::default(), &definition).await.unwrap();
             }

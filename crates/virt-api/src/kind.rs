@@ -16,6 +16,12 @@ pub(crate) enum Kind {
     KubeVirt,
     Instancetype,
     Preference,
+    Snapshot,
+    /// Made by our own controller.
+    SnapshotContent,
+    Restore,
+    Clone,
+    Export,
     /// Not ours; its eviction is.
     Pod,
     /// A kind of ours without a controller.
@@ -31,26 +37,10 @@ pub(crate) struct Unbuilt {
     instead: &'static str,
 }
 
-const SNAPSHOTS: &str = "snapshot the disks with your storage system while the VM is stopped";
 const BACKUPS: &str = "back up the disks with your storage system while the VM is stopped";
 
 /// Kinds without a controller: group, resource, kind, and what to do instead.
-const UNBUILT: [(&str, &str, &str, &str); 8] = [
-    ("snapshot.kubevirt.io", "virtualmachinesnapshots", "VirtualMachineSnapshot", SNAPSHOTS),
-    ("snapshot.kubevirt.io", "virtualmachinesnapshotcontents", "VirtualMachineSnapshotContent", SNAPSHOTS),
-    ("snapshot.kubevirt.io", "virtualmachinerestores", "VirtualMachineRestore", SNAPSHOTS),
-    (
-        "export.kubevirt.io",
-        "virtualmachineexports",
-        "VirtualMachineExport",
-        "read the claim from a pod while the VM is stopped",
-    ),
-    (
-        "clone.kubevirt.io",
-        "virtualmachineclones",
-        "VirtualMachineClone",
-        "copy the disks and create a second VirtualMachine",
-    ),
+const UNBUILT: [(&str, &str, &str, &str); 3] = [
     ("backup.kubevirt.io", "virtualmachinebackups", "VirtualMachineBackup", BACKUPS),
     ("backup.kubevirt.io", "virtualmachinebackuptrackers", "VirtualMachineBackupTracker", BACKUPS),
     ("plugin.kubevirt.io", "plugins", "Plugin", "set what the guest needs in its spec"),
@@ -73,6 +63,11 @@ impl Kind {
             ("instancetype.kubevirt.io", "virtualmachinepreferences" | "virtualmachineclusterpreferences") => {
                 Self::Preference
             }
+            ("snapshot.kubevirt.io", "virtualmachinesnapshots") => Self::Snapshot,
+            ("snapshot.kubevirt.io", "virtualmachinesnapshotcontents") => Self::SnapshotContent,
+            ("snapshot.kubevirt.io", "virtualmachinerestores") => Self::Restore,
+            ("clone.kubevirt.io", "virtualmachineclones") => Self::Clone,
+            ("export.kubevirt.io", "virtualmachineexports") => Self::Export,
             ("", "pods") => Self::Pod,
             (group, resource) => {
                 let unbuilt = UNBUILT.iter().find(|(of, plural, ..)| *of == group && *plural == resource);

@@ -13,7 +13,9 @@
 //! [`subresources`] is what is done to VMs that run: a service with a client, whose decisions about VMs ([`lifecycle`]) are pure.
 
 mod change;
+mod clone;
 mod denial;
+mod export;
 mod instancetype;
 mod kind;
 mod kubevirt;
@@ -25,7 +27,9 @@ mod pool;
 mod preset;
 mod replicaset;
 mod request;
+mod restore;
 pub mod review;
+mod snapshot;
 pub mod subresources;
 mod validate;
 mod vm;
@@ -55,6 +59,11 @@ pub fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
         Kind::KubeVirt => kubevirt::admit(request, known),
         Kind::Instancetype => instancetype::admit(request),
         Kind::Preference => instancetype::admit_preference(request),
+        Kind::Snapshot => snapshot::admit(request, known),
+        Kind::SnapshotContent => Response::allowed(),
+        Kind::Restore => restore::admit(request, known),
+        Kind::Clone => clone::admit(request, known),
+        Kind::Export => export::admit(request),
         Kind::Pod => pod::admit(request, known),
         Kind::Unbuilt(refusal) => kind::admit_unbuilt(request, &refusal),
         Kind::Foreign => Response::allowed(),

@@ -4,6 +4,7 @@ use api::conditions::{self, ConditionStatus};
 use api::migration::VirtualMachineInstanceMigration as Migration;
 use api::migration_policy::MigrationPolicy;
 use api::names::{finalizer, label};
+use virt_rules::launchers::name::label_value;
 
 use crate::denial::{Denial, Problems};
 use crate::object;
@@ -48,7 +49,8 @@ fn create(request: &Request<'_>, known: &dyn Known) -> Response {
         return Response::denied(Denial::forbidden(reason));
     }
     object::add_finalizer(&mut migration.metadata, finalizer::MIGRATION);
-    migration.metadata.labels.get_or_insert_default().insert(label::MIGRATION_SELECTOR.to_owned(), name);
+    let labels = migration.metadata.labels.get_or_insert_default();
+    labels.insert(label::MIGRATION_SELECTOR.to_owned(), label_value(&name));
     object::decided(request.object, &sent, &migration, problems)
 }
 

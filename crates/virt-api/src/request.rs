@@ -83,6 +83,8 @@ pub trait Known {
     fn pod(&self, namespace: &str, name: &str) -> Option<Pod>;
     /// The name of a migration of an instance that has not ended; none if there is none.
     fn migration_of(&self, namespace: &str, instance: &str) -> Option<String>;
+    /// The name of a restore to a VM that has neither completed nor failed; none if there is none.
+    fn restore_of(&self, namespace: &str, vm: &str) -> Option<String>;
     /// The presets of a namespace, in any order.
     fn presets(&self, namespace: &str) -> Vec<VirtualMachineInstancePreset>;
     /// How many KubeVirt objects there are.

@@ -38,7 +38,7 @@ use answer::Problem;
 use routes::{Action, Matched};
 
 pub use guests::{Answering, Connection, GuestError, GuestName, Guests, Question, Reply, Way};
-pub use says::{GROUP, VERSIONS, paths, resources};
+pub use says::{GROUP, VERSIONS, paths, release, resources};
 pub use streams::Lasting;
 
 /// Who asks.
@@ -65,14 +65,23 @@ struct Inner {
     guests: Arc<dyn Guests>,
 }
 
+/// The account of virt-controller, as in KubeVirt.
+const CONTROLLER: &str = "system:serviceaccount:kubevirt:kubevirt-controller";
+
 /// A request whose body is here.
 struct Call {
+    caller: Option<Caller>,
     matched: Matched,
     query: String,
     body: Bytes,
 }
 
 impl Call {
+    /// Whether virt-controller asks, which stops guests while their disks are copied.
+    fn is_of_controller(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.user == CONTROLLER)
+    }
+
     /// What the body says; nothing, if it is empty.
     fn options<T: serde::de::DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.body.iter().all(u8::is_ascii_whitespace) {
@@ -116,7 +125,7 @@ impl Inner {
         access::check(&self.client, caller.as_ref(), &matched).await?;
         let body = body.collect().await.map_err(|error| Problem::bad_request(error.to_string()))?.to_bytes();
         let query = parts.uri.query().unwrap_or_default().to_owned();
-        let call = Call { matched, query, body };
+        let call = Call { caller, matched, query, body };
         match call.matched.action {
             Action::Version => Ok(answer::json(&says::version())),
             Action::Health => self.health().await,

@@ -12,7 +12,7 @@ mod disks;
 mod dns;
 mod features;
 mod firmware;
-mod interfaces;
+pub(crate) mod interfaces;
 mod memory;
 mod metadata;
 mod networks;

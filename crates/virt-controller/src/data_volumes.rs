@@ -83,7 +83,7 @@ impl DataVolumes {
     }
 }
 
-fn is_established(definition: &CustomResourceDefinition) -> bool {
+pub(crate) fn is_established(definition: &CustomResourceDefinition) -> bool {
     let conditions = definition.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
 }

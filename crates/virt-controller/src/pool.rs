@@ -17,7 +17,7 @@
 //!
 //! | marked for deletion | its revision has the pool's template | its instance | the VM is |
 //! |---|---|---|---|
-//! | yes | any | any | going: its number is taken until it is gone |
+//! | yes | any | any | going: it holds its place and its number until it is gone |
 //! | no | no | any | outdated: it is changed, or replaced if its data volumes are others |
 //! | no | yes | runs an older revision | behind: the instance is deleted, as many at a time as may be unavailable |
 //! | no | yes | any other | up to date |
@@ -142,8 +142,8 @@ pub enum PoolError {
 
 /// # Guarantees
 /// - Nothing is created, changed or deleted while the pool is paused or being deleted, and never more than [`BURST`] at once.
-/// - It never creates more than are missing, and never deletes a healthy VM unless there are more than asked for, or its disks
-///   are others than those of the template.
+/// - There are never more VMs than asked for, those included that go; and a healthy VM is never deleted unless there are more than
+///   asked for, or its disks are others than those of the template.
 /// - A name is the pool's and a number: the lowest one that no VM of the namespace has, whoever owns it.
 /// - By restarts and replacements for an update, no more VMs are unavailable at a time than the pool allows.
 /// - Touches no VM that it does not control.
@@ -169,7 +169,8 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<PoolPlan, PoolError
         let revision = revisions::current(seen);
         plan.keep = revision.missing.map(Box::new);
         plan.forget = revisions::unused(seen, &claims.mine, &revision.name);
-        scale(seen, &active, &revision.name, &mut plan, now);
+        let going = claims.mine.len() - active.len();
+        scale(seen, &active, going, &revision.name, &mut plan, now);
         if plan.create.is_empty() && plan.delete.is_empty() {
             update::plan(seen, &active, &revision.name, &mut plan);
         }
@@ -182,7 +183,14 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<PoolPlan, PoolError
 }
 
 /// As many as asked for: VMs that cannot start are replaced, missing ones made, and those that are too many deleted.
-fn scale(seen: &Observed<'_>, active: &[&VirtualMachine], revision: &str, plan: &mut PoolPlan, now: Timestamp) {
+fn scale(
+    seen: &Observed<'_>,
+    active: &[&VirtualMachine],
+    going: usize,
+    revision: &str,
+    plan: &mut PoolPlan,
+    now: Timestamp,
+) {
     let wanted = usize::try_from(seen.pool.spec.replicas.unwrap_or(1)).unwrap_or(0);
     let healed = heal::failing(seen.pool, active, now);
     plan.recheck_after = healed.recheck_after;
@@ -196,8 +204,8 @@ fn scale(seen: &Observed<'_>, active: &[&VirtualMachine], revision: &str, plan: 
         let kept = if keeps { indexed::data_volumes(vm) } else { Vec::new() };
         Deletion { keeps: kept, ..deletion(vm, Why::TooMany) }
     }));
-    // One that fails holds its place until it is gone: its number is free then, and nothing of it is left.
-    let missing = wanted.saturating_sub(active.len()).min(BURST);
+    // One that goes holds its place until it is gone: then its number is free, and what belongs to its number as well.
+    let missing = wanted.saturating_sub(active.len().saturating_add(going)).min(BURST);
     let in_use: BTreeSet<&str> = seen.vms.iter().map(|vm| name(vm)).collect();
     let numbers = indexed::free_numbers(name_of_pool(seen.pool), &in_use, missing);
     plan.create = numbers.into_iter().map(|number| indexed::vm(seen.pool, number, revision)).collect();

@@ -6,7 +6,8 @@
 //! volumes, revisions ────────┤                                   and then the start or the stop
 //! configuration, now ────────┘
 //! ```
-//! Watches: VM, VMI, DataVolume, PersistentVolumeClaim, ControllerRevision, instancetypes, preferences, KubeVirt.
+//! Watches: VM, VMI, DataVolume, PersistentVolumeClaim, StorageClass, VolumeSnapshotClass, ControllerRevision, instancetypes,
+//! preferences, KubeVirt.
 //! Owns: the instance of the VM's name, data volumes of its templates, revisions of its starts. Emits: events about
 //! instances and volumes that were made, deleted, or cannot be.
 //! Absent on purpose: pods and nodes; those are the instance's.
@@ -41,6 +42,7 @@ use virt_rules::config::ClusterConfig;
 
 use crate::vmi::volumes::Known;
 use crate::vmi::{Event, Target};
+use crate::volume_snapshots::SnapshotClasses;
 use instancetypes::{Chosen, Problem};
 use run_strategy::{Instance, Stage, Wish};
 
@@ -61,6 +63,8 @@ pub struct Observed<'a> {
     pub chosen: Result<Chosen, Problem>,
     /// What is known of volumes in its namespace.
     pub volumes: Known<'a>,
+    /// Which class copies the claims of which storage class.
+    pub snapshot_classes: SnapshotClasses,
     /// The cluster's configuration.
     pub config: &'a ClusterConfig,
     /// Why the last attempt to make something failed; none once it worked.

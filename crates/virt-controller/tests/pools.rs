@@ -1,13 +1,15 @@
 //! Pools of VMs on the embedded server: the controllers are real, and the test plays scheduler, nodes and handlers.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::pool::{VirtualMachinePool, VirtualMachinePoolStatus};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -66,6 +68,13 @@ async fn names(world: &World, count: usize) -> BTreeSet<String> {
     .await
 }
 
+/// Waits until there are so many VMs, and returns them by name.
+async fn vms(world: &World, count: usize) -> BTreeMap<String, VirtualMachine> {
+    names(world, count).await;
+    let all = world.vms().list(&ListParams::default()).await.unwrap().items;
+    all.into_iter().map(|vm| (vm.name_any(), vm)).collect()
+}
+
 async fn status(world: &World, wanted: impl Fn(&VirtualMachinePoolStatus) -> bool) -> VirtualMachinePoolStatus {
     until("the wanted status", async || pools(world).get("farm").await.unwrap().status.filter(|status| wanted(status)))
         .await
@@ -80,23 +89,52 @@ fn is_ready(instance: &VirtualMachineInstance) -> bool {
     !instance.is_marked_for_deletion() && api::conditions::has(all, "Ready", &api::conditions::ConditionStatus::True)
 }
 
+/// What a node makes of an instance.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Runs,
+    /// Its launcher starts, and ends before the guest runs.
+    CannotStart,
+    /// The image of its disk is not there.
+    NoImage,
+}
+
 /// Plays all nodes for a moment: pods that wait run, instances that were handed over boot, and pods that were deleted end.
 async fn play(world: &World) {
+    play_fates(world, |_| Fate::Runs).await;
+}
+
+async fn play_fates(world: &World, fate: impl Fn(&str) -> Fate) {
+    let instances = instances(world).await;
+    let fate_of = |pod: &Pod| {
+        let of = instances
+            .iter()
+            .find(|one| pod.owner_references().iter().any(|owner| Some(&owner.uid) == one.uid().as_ref()));
+        of.map_or(Fate::Runs, |one| fate(&one.name_any()))
+    };
     for pod in world.pods().list(&ListParams::default()).await.unwrap() {
         let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
         if pod.metadata.deletion_timestamp.is_some() {
             let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
             world.pods().delete(&pod.name_any(), &now).await.unwrap();
+        } else if phase == "Pending" && fate_of(&pod) == Fate::NoImage {
+            let waits = json!({ "waiting": { "reason": "ErrImagePull", "message": "not found" } });
+            let names = pod.spec.iter().flat_map(|spec| &spec.containers).map(|one| &one.name);
+            let all: Vec<Value> = names
+                .map(|name| json!({ "name": name, "ready": false, "image": "", "imageID": "", "restartCount": 0, "state": waits }))
+                .collect();
+            world.patch_pod(&pod.name_any(), &json!({ "phase": "Pending", "containerStatuses": all })).await;
         } else if phase == "Pending" {
             world.run_pod(&pod).await;
         }
     }
-    for instance in instances(world).await {
-        let phase = instance.phase().to_string();
-        if instance.is_marked_for_deletion() && !instance.is_final() {
-            world.phase(&instance.name_any(), "Succeeded").await;
+    // Those whose pods have gone since may have gone, too.
+    for instance in self::instances(world).await {
+        let (name, phase) = (instance.name_any(), instance.phase().to_string());
+        if instance.is_marked_for_deletion() && matches!(phase.as_str(), "Scheduled" | "Running") {
+            world.phase(&name, "Succeeded").await;
         } else if phase == "Scheduled" {
-            world.phase(&instance.name_any(), "Running").await;
+            world.phase(&name, if fate(&name) == Fate::CannotStart { "Failed" } else { "Running" }).await;
         }
     }
     sleep(Duration::from_secs(1)).await;
@@ -168,6 +206,61 @@ async fn fifty_vms_are_scaled_and_updated_while_nodes_die() {
     world.writes();
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(world.writes(), Vec::<String>::new(), "at rest nobody writes");
+}
+
+/// One that fails at each start is given up after as many as the pool says, and one that waits for an image after as long; each is
+/// made again under its number. All others are left alone, and there are never more than asked for.
+#[tokio::test(start_paused = true)]
+async fn vms_that_cannot_start_are_replaced_and_no_others() {
+    const COUNT: usize = 4;
+    let world = World::start().await;
+    let healing = json!({ "startUpFailureThreshold": 3, "minFailingToStartDuration": "10m" });
+    create(&world, COUNT, &json!({ "autohealing": healing })).await;
+    let first: BTreeMap<String, VirtualMachine> = vms(&world, COUNT).await;
+    let is_new = |vm: &VirtualMachine| first.get(&vm.name_any()).is_some_and(|old| old.uid() != vm.uid());
+    let mut starts: BTreeSet<String> = BTreeSet::new();
+    let mut most_failures = 0;
+    let replaced = until("the replacement of both", async || {
+        play_fates(&world, |name| match name {
+            "farm-1" => Fate::CannotStart,
+            "farm-2" => Fate::NoImage,
+            _ => Fate::Runs,
+        })
+        .await;
+        let all = world.vms().list(&ListParams::default()).await.unwrap().items;
+        assert!(all.len() <= COUNT, "{} VMs", all.len());
+        for instance in instances(&world).await {
+            let owner = instance.owner_references().first().map(|owner| owner.uid.clone());
+            if owner == first["farm-1"].uid() {
+                starts.extend(instance.uid());
+            }
+        }
+        let failures =
+            all.iter().filter_map(|vm| vm.status.as_ref()?.start_failure.as_ref()?.consecutive_fail_count).max();
+        most_failures = most_failures.max(failures.unwrap_or(0));
+        let replaced: Vec<VirtualMachine> = all.into_iter().filter(is_new).collect();
+        (replaced.len() == 2).then_some(replaced)
+    })
+    .await;
+    assert_eq!((starts.len(), most_failures), (3, 3), "it has had as many starts as the pool says, and no more");
+    let names: Vec<String> = replaced.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["farm-1", "farm-2"]);
+    let waited = created(&replaced[1]).duration_since(created(&first["farm-2"]));
+    assert!(waited >= SignedDuration::from_mins(10), "given up after {waited}");
+    // What stood in the way is gone: they run, and nobody is replaced any more.
+    play_until_ready(&world, COUNT, async |_| true).await;
+    status(&world, |status| status.ready_replicas == Some(4) && status.conditions.is_none()).await;
+    let last = vms(&world, COUNT).await;
+    for (name, given_up) in [("farm-0", false), ("farm-1", true), ("farm-2", true), ("farm-3", false)] {
+        assert_eq!(is_new(&last[name]), given_up, "{name}");
+    }
+    world.writes();
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(world.writes(), Vec::<String>::new(), "at rest nobody writes");
+}
+
+fn created(vm: &VirtualMachine) -> Timestamp {
+    vm.metadata.creation_timestamp.as_ref().unwrap().0
 }
 
 #[tokio::test(start_paused = true)]

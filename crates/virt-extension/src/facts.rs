@@ -154,7 +154,10 @@ impl Lookup {
             }
             Self::Any { group, plural } => (group, plural, ""),
         };
-        let version = if group == "instancetype.kubevirt.io" { "v1beta1" } else { "v1" };
+        let version = match group.as_str() {
+            "instancetype.kubevirt.io" | "snapshot.kubevirt.io" => "v1beta1",
+            _ => "v1",
+        };
         let root = if group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{group}/{version}") };
         let base = match namespace {
             "" => format!("{root}/{plural}"),

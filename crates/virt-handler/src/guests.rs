@@ -9,13 +9,13 @@
 //! below the nodes' directories. On Kubernetes virt-handler serves it over TLS ([`door`]), and virt-api has a
 //! client of that instead; nothing else changes.
 
+mod dial;
 pub(crate) mod door;
 mod screen;
 mod told;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,9 +28,8 @@ use launcher_api::Feature;
 use launcher_api::client::{self, Client};
 use launcher_api::names::PRIVATE;
 use launcher_api::rpc::{ConsoleInput, Empty, FreezeRequest};
-use rustix::thread::LinkNameSpaceType;
-use tokio::net::{TcpStream, UnixStream};
-use tokio::sync::{mpsc, oneshot};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::io::{CopyToBytes, SinkWriter, StreamReader};
@@ -46,7 +45,7 @@ use screen::Screens;
 
 /// How long a launcher may take for an answer; a guest's agent takes its time.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long a guest may take to accept a connection.
+/// How long a launcher may take to open a way.
 const DIAL: Duration = Duration::from_secs(10);
 /// Pieces that wait for the launcher.
 const TYPED: usize = 16;
@@ -126,9 +125,10 @@ impl Guests for NodeGuests {
         Box::pin(async move {
             let node = node?;
             match way {
-                Way::Console => node.console(&guest).await,
+                Way::Console { replay } => node.console(&guest, replay).await,
                 Way::Vnc { preserve } => node.screen(&guest, preserve).await,
                 Way::Port { port } => node.port(&guest, port).await,
+                Way::Datagrams { port } => node.datagrams(&guest, port).await,
             }
         })
     }
@@ -151,7 +151,7 @@ impl Node {
         }
     }
 
-    async fn console(&self, guest: &GuestName) -> Result<Connection, GuestError> {
+    async fn console(&self, guest: &GuestName, replay: bool) -> Result<Connection, GuestError> {
         let launcher = self.launcher(guest).await?;
         let mut client = launcher.client.clone();
         if !launcher.greeting.has(Feature::Console) {
@@ -160,7 +160,7 @@ impl Node {
             return socket.map(|socket| Box::new(socket) as Connection).map_err(|error| closed("serial port", &error));
         }
         let (typed, lines) = mpsc::channel::<Bytes>(TYPED);
-        let begin = tokio_stream::iter([ConsoleInput { data: Vec::new(), replay: false }]);
+        let begin = tokio_stream::iter([ConsoleInput { data: Vec::new(), replay }]);
         let lines = ReceiverStream::new(lines).map(|data| ConsoleInput { data: data.into(), replay: false });
         let opened = timeout(DIAL, client.console(begin.chain(lines))).await;
         let opened = opened.map_err(|_| GuestError::Failed("the launcher did not open its console".to_owned()))?;
@@ -183,13 +183,21 @@ impl Node {
     /// Dials the guest from its own pod, as the pod's programs do: no address that a guest tells is trusted, and nothing of this
     /// machine can be reached in this way.
     async fn port(&self, guest: &GuestName, port: u16) -> Result<Connection, GuestError> {
+        let dialled = dial::stream(self.network(guest).await?, port).await;
+        dialled.map(|stream| Box::new(stream) as Connection).map_err(|error| undialled(port, &error))
+    }
+
+    /// The same for datagrams.
+    async fn datagrams(&self, guest: &GuestName, port: u16) -> Result<Connection, GuestError> {
+        let opened = dial::datagrams(self.network(guest).await?, port).await;
+        opened.map(|datagrams| Box::new(datagrams) as Connection).map_err(|error| undialled(port, &error))
+    }
+
+    /// The network namespace of the guest's pod.
+    async fn network(&self, guest: &GuestName) -> Result<OwnedFd, GuestError> {
         let launcher = self.launcher(guest).await?;
         let peer = Some(&launcher.peer).filter(|peer| peer.is_alive());
-        let namespace = peer.and_then(|peer| peer.network().ok()).ok_or_else(|| unreachable(guest))?;
-        let dialled = dial(namespace, SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
-        dialled
-            .map(|stream| Box::new(stream) as Connection)
-            .map_err(|error| GuestError::Failed(format!("dialing VM: port {port}: {error}")))
+        peer.and_then(|peer| peer.network().ok()).ok_or_else(|| unreachable(guest))
     }
 
     /// A socket of QEMU's in the launcher's folder, opened such that the launcher cannot lead us elsewhere.
@@ -218,22 +226,6 @@ async fn reach(pods: &Path, instance: &str) -> Option<Reached> {
     let mut client = client::over(stream).await.ok()?;
     let greeting = client::greet(&mut client).await.ok()?;
     Some(Reached { instance: instance.to_owned(), pod, peer, client, greeting })
-}
-
-/// Connects from within a network namespace, on a thread that ends there.
-async fn dial(namespace: OwnedFd, address: SocketAddr) -> io::Result<TcpStream> {
-    let (answer, dialled) = oneshot::channel();
-    std::thread::Builder::new().name("dial".to_owned()).spawn(move || {
-        let connected = rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(io::Error::from)
-            .and_then(|()| std::net::TcpStream::connect_timeout(&address, DIAL));
-        // Whoever asked may have gone.
-        let _ = answer.send(connected);
-    })?;
-    let stream = dialled.await.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))??;
-    stream.set_nonblocking(true)?;
-    stream.set_nodelay(true)?;
-    TcpStream::from_std(stream)
 }
 
 async fn ask(mut client: Client, question: Question) -> Result<Reply, GuestError> {
@@ -272,6 +264,10 @@ async fn ask(mut client: Client, question: Question) -> Result<Reply, GuestError
 
 fn unreachable(guest: &GuestName) -> GuestError {
     GuestError::Unknown(format!("the launcher of VMI {}/{} cannot be reached", guest.namespace, guest.name))
+}
+
+fn undialled(port: u16, error: &io::Error) -> GuestError {
+    GuestError::Failed(format!("dialing VM: port {port}: {error}"))
 }
 
 fn closed(what: &str, error: &io::Error) -> GuestError {

@@ -228,6 +228,8 @@ impl Driver {
             self.departed.send_modify(|count| *count += 1);
         }
         let actions = match told(&event) {
+            // It has powered off, and starts again.
+            Some(Told::Stopped) if self.lifecycle.is_held() => vec![],
             // Without the reason, which QEMU is asked for.
             Some(Told::Stopped) => {
                 // Hands that are gone have a QEMU that is gone.
@@ -297,6 +299,8 @@ impl Driver {
                 | Action::Stop
                 | Action::Reset
                 | Action::PressPower
+                | Action::PowerCycle
+                | Action::LetPowerOff
                 | Action::StopExports
                 | Action::SetClock => rest.push(action.clone()),
             }

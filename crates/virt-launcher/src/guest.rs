@@ -13,7 +13,8 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::domain::State;
-use crate::driver::Handle;
+use crate::driver::{Handle, RequestError};
+use crate::lifecycle::Request;
 use launcher_api::rpc;
 
 /// How long a guest stays frozen when nobody thaws it: its programs hang all the while.
@@ -34,6 +35,9 @@ pub enum GuestError {
     /// QEMU did not answer.
     #[error(transparent)]
     Qemu(#[from] QmpError),
+    /// The guest is in no state for it, or QEMU did not do it.
+    #[error(transparent)]
+    Request(#[from] RequestError),
     /// A program did not end in time. It runs on.
     #[error("the program did not end within {0:?}")]
     Timeout(Duration),
@@ -160,12 +164,15 @@ impl Questions {
         Ok(())
     }
 
-    /// Asks the guest to reboot.
+    /// Asks the guest to reboot: its agent, or by the power button where there is none.
     ///
     /// # Errors
-    /// When there is no agent to ask.
+    /// When the agent does not take it, or the guest is in no state for it.
     pub async fn soft_reboot(&self) -> Result<(), GuestError> {
-        Ok(self.handle.agent.lock().await.send(ask::Shutdown { mode: "reboot" }).await?)
+        if self.handle.domain().borrow().agent_connected {
+            return Ok(self.handle.agent.lock().await.send(ask::Shutdown { mode: "reboot" }).await?);
+        }
+        Ok(self.handle.request(Request::Reboot).await?)
     }
 
     /// Runs a program in the guest and waits for its end.

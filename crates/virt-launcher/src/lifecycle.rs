@@ -33,6 +33,7 @@
 //!   who has all of it, and knows that this launcher is gone, may go on.
 
 mod moving;
+mod rebooting;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -43,6 +44,7 @@ use tokio::time::Instant;
 
 use crate::domain::{Course, Domain, End, Exit, Pause, State, end_of};
 use crate::grant::Grant;
+use rebooting::Rebooting;
 pub use words::{Action, Denied, Request, Told};
 
 /// How often a guest that was asked to power off is asked again. Some read the button only late in their boot.
@@ -67,6 +69,8 @@ pub struct Lifecycle {
     halting: bool,
     /// The next stop is because of a disk.
     io_error: bool,
+    /// QEMU has said what came of sending it; until then it sends, or waits for an answer.
+    has_decided: bool,
     /// Its clock stood still on the way here.
     clock_is_late: bool,
     /// What QEMU told about its end.
@@ -76,6 +80,8 @@ pub struct Lifecycle {
     /// When a stopping guest is killed, and when it is asked again.
     kill_at: Option<Instant>,
     press_at: Option<Instant>,
+    /// How far a reboot by the power button is.
+    rebooting: Option<Rebooting>,
 }
 
 impl Lifecycle {
@@ -102,11 +108,13 @@ impl Lifecycle {
             aborting: false,
             halting: false,
             io_error: false,
+            has_decided: false,
             clock_is_late: false,
             told: None,
             internal_error: None,
             kill_at: None,
             press_at: None,
+            rebooting: None,
         }
     }
 
@@ -139,7 +147,7 @@ impl Lifecycle {
     /// When something is due although nothing happens.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        [self.kill_at, self.press_at].into_iter().flatten().min()
+        [self.kill_at, self.press_at, self.reboot_due()].into_iter().flatten().min()
     }
 
     /// A request: taken with what is to be done, or denied. What is already so is taken and needs nothing.
@@ -158,6 +166,7 @@ impl Lifecycle {
             (Request::Shutdown { grace }, _) => Ok(self.shut_down(*grace, now)),
             (_, State::Starting) => Err(Denied::Starting),
             (_, State::Stopping) => Err(Denied::Stopping),
+            (_, _) if self.is_held() => Err(Denied::Rebooting),
             (Request::Leave { to }, State::Running | State::Paused(_)) => self.leave(to),
             (Request::Part { to }, State::Running | State::Paused(_)) => self.part(to),
             (Request::Cut { to }, State::Left) => self.cut(to),
@@ -195,6 +204,8 @@ impl Lifecycle {
             }
             (Request::Unpause, State::Paused(_)) => Ok(vec![Action::Continue]),
             (Request::Reset, State::Running | State::Paused(_)) => Ok(vec![Action::Reset]),
+            (Request::Reboot, State::Running) => self.reboot(now),
+            (Request::Reboot, State::Paused(_)) => Err(Denied::Paused),
         }
     }
 
@@ -214,6 +225,7 @@ impl Lifecycle {
                 self.pausing = false;
                 self.halting = false;
                 self.io_error = false;
+                self.rebooting.take_if(|stage| *stage == Rebooting::Held);
                 // A guest that is to power off must run to do so; it stays on its way out.
                 if self.domain.state == State::Stopping { vec![] } else { self.enter(State::Running) }
             }
@@ -235,7 +247,10 @@ impl Lifecycle {
             }
             Told::Reset => {
                 self.domain.resets += 1;
-                self.publish()
+                let mut actions = self.publish();
+                // A guest that was held when it had powered off starts again.
+                actions.extend(self.is_held().then_some(Action::Continue));
+                actions
             }
             Told::Panicked => {
                 self.told = Some("guest-panic".to_owned());
@@ -246,6 +261,7 @@ impl Lifecycle {
                 self.internal_error.get_or_insert(kvm_is_suspect);
                 self.kill()
             }
+            Told::Shutdown(reason) if self.rebooting.is_some() => self.powered_off(reason),
             Told::Shutdown(reason) => {
                 // A panic is the cause, whatever QEMU calls what follows from it.
                 self.told.get_or_insert(reason);
@@ -286,6 +302,7 @@ impl Lifecycle {
         };
         self.kill_at = None;
         self.press_at = None;
+        self.rebooting = None;
         self.domain.agent_connected = false;
         self.enter(State::Ended(end))
     }
@@ -299,7 +316,7 @@ impl Lifecycle {
             self.press_at = Some(now + PRESS_AGAIN);
             return vec![Action::PressPower];
         }
-        vec![]
+        self.reboot_is_late(now)
     }
 
     fn shut_down(&mut self, grace: Duration, now: Instant) -> Vec<Action> {
@@ -316,6 +333,7 @@ impl Lifecycle {
         let was_paused = matches!(self.domain.state, State::Paused(_) | State::Left);
         self.press_at = Some(now + PRESS_AGAIN);
         let mut actions = self.enter(State::Stopping);
+        actions.extend(self.give_up_reboot());
         // Where a guest is to end it need not go.
         if self.course() == Some(&Course::UnderWay) {
             self.aborting = true;
@@ -332,6 +350,7 @@ impl Lifecycle {
     fn kill(&mut self) -> Vec<Action> {
         self.kill_at = None;
         self.press_at = None;
+        self.rebooting = None;
         if std::mem::replace(&mut self.killed, true) {
             return vec![];
         }

@@ -388,6 +388,7 @@ fn request_status(error: &RequestError) -> Status {
 fn guest_status(error: &GuestError) -> Status {
     match error {
         GuestError::Agent(_) => Status::unavailable(chain(error)),
+        GuestError::Request(error) => request_status(error),
         GuestError::Timeout(_) => Status::deadline_exceeded(error.to_string()),
         GuestError::Qemu(_) | GuestError::Screenshot(_) => Status::internal(chain(error)),
     }

@@ -236,6 +236,16 @@ impl<O: Objects> Known for Looking<'_, O> {
         near.iter().find(moves)?["metadata"]["name"].as_str().map(str::to_owned)
     }
 
+    fn restore_of(&self, namespace: &str, vm: &str) -> Option<String> {
+        let near = self.stored.within("snapshot.kubevirt.io", "virtualmachinerestores", namespace);
+        let goes_on = |one: &&Value| {
+            let conditions = one["status"]["conditions"].as_array().into_iter().flatten();
+            let failed = conditions.into_iter().any(|condition| condition["type"] == "Failure");
+            one["spec"]["target"]["name"] == vm && one["status"]["complete"] != true && !failed
+        };
+        near.iter().find(goes_on)?["metadata"]["name"].as_str().map(str::to_owned)
+    }
+
     fn presets(&self, namespace: &str) -> Vec<VirtualMachineInstancePreset> {
         let plural = "virtualmachineinstancepresets";
         // Hardly anybody has any, and every instance asks.

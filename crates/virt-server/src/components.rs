@@ -9,6 +9,7 @@ const KUBEVIRT: &str = "kubevirt";
 const CONTROLLER: &str = "kubevirt-controller";
 const HANDLER: &str = "kubevirt-handler";
 const APISERVER: &str = "kubevirt-apiserver";
+const DATA_VOLUMES: &str = "data-volumes";
 /// The account of what makes volumes on a node.
 pub const LOCAL_VOLUMES: &str = "local-volumes";
 /// All nodes, as Kubernetes has it.
@@ -29,6 +30,8 @@ pub enum Component {
     Scheduler,
     /// The controllers of virtual machines.
     VirtController,
+    /// What fills claims, where nobody else does.
+    DataVolumes,
     /// What users do to virtual machines that run.
     VirtApi,
     /// The handler of a node's virtual machines.
@@ -54,6 +57,7 @@ impl Component {
             Self::ControllerManager => user("system:kube-controller-manager"),
             Self::Scheduler => user("system:kube-scheduler"),
             Self::VirtController => Identity::account(KUBEVIRT, CONTROLLER),
+            Self::DataVolumes => Identity::account(KUBEVIRT, DATA_VOLUMES),
             Self::VirtApi => Identity::account(KUBEVIRT, APISERVER),
             Self::VirtHandler => Identity::account(KUBEVIRT, HANDLER),
             Self::HollowHandlers => {
@@ -98,6 +102,7 @@ mod tests {
             Component::ControllerManager,
             Component::Scheduler,
             Component::VirtController,
+            Component::DataVolumes,
             Component::VirtApi,
             Component::VirtHandler,
             Component::HollowHandlers,

@@ -1,11 +1,11 @@
-//! The machine's own programs are for launchers: only virt-controller makes pods of their image.
+//! The machine's own programs are for launchers, importers and exporters: only their controllers make pods of their image.
 
 use apiserver::{Admission, Review, Status};
 use serde_json::Value;
 
 use crate::Component;
 
-/// Refuses the machine's image to everybody but virt-controller.
+/// Refuses the machine's image to everybody but virt-controller and the controller of DataVolumes.
 pub(crate) struct OnlyForLaunchers {
     /// The image.
     pub(crate) image: String,
@@ -18,11 +18,12 @@ impl Admission for OnlyForLaunchers {
             && attributes.resource == "pods"
             && matches!(attributes.verb, "create" | "update")
             && matches!(attributes.subresource, "" | "ephemeralcontainers");
-        if !concerns || review.identity.user == Component::VirtController.identity().user {
+        let makers = [Component::VirtController, Component::DataVolumes];
+        if !concerns || makers.iter().any(|maker| review.identity.user == maker.identity().user) {
             return Ok(());
         }
         let Some(path) = object.and_then(|pod| uses(pod, &self.image)) else { return Ok(()) };
-        // What virt-controller has made may be labelled by others.
+        // What they have made may be labelled by others.
         if review.old.is_some_and(|old| uses(old, &self.image).is_some()) {
             return Ok(());
         }

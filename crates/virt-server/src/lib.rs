@@ -48,12 +48,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// All kinds.
+    /// All kinds, and those of storage that a cluster has from others.
     ///
     /// # Errors
     /// When one of them has no schema.
     pub fn new(chance: Chance) -> Result<Self, StartError> {
-        let kinds = api::crd::all().map_err(StartError::Schemas)?;
+        let mut kinds = api::crd::all().map_err(StartError::Schemas)?;
+        kinds.extend(api::crd::storage().map_err(StartError::Schemas)?);
         Ok(Self { kinds, chance, machine_image: None, guests: None })
     }
 }

@@ -325,7 +325,14 @@ fn samples(cluster: &mut Cluster) -> Result<()> {
     for vm in vms.split_whitespace() {
         let always = "{\"spec\":{\"running\":null,\"runStrategy\":\"Always\"}}";
         kubectl.ok(&["patch", "-n", "samples", "vm", vm, "--type=merge", "-p", always])?;
-        kubectl.ok(&["wait", "-n", "samples", "--for=condition=Ready", &format!("vm/{vm}"), WAIT])?;
+        let made = "jsonpath={.spec.dataVolumeTemplates[0].metadata.name}";
+        let made = kubectl.ok(&["get", "-n", "samples", "vm", vm, "-o", made])?;
+        // Nobody imports disks here: such a VM asks for its own, and waits.
+        let (until, of) = match made.trim() {
+            "" => ("--for=condition=Ready", format!("vm/{vm}")),
+            name => ("--for=create", format!("datavolumes.cdi.kubevirt.io/{name}")),
+        };
+        kubectl.ok(&["wait", "-n", "samples", until, &of, WAIT])?;
     }
     // Nobody here protects claims that are in use, nor lets go of them.
     for name in ["disk-alpine", "disk-windows"] {

@@ -45,11 +45,18 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
-    /// Of a request that has just come.
-    pub(crate) fn begin<B>(log: AuditLog, clock: Clock, request: &Request<B>, new_id: impl FnOnce() -> String) -> Self {
+    /// Of a request that has just come. The query of one that `hides` it stays out.
+    pub(crate) fn begin<B>(
+        log: AuditLog,
+        clock: Clock,
+        request: &Request<B>,
+        hides: bool,
+        new_id: impl FnOnce() -> String,
+    ) -> Self {
         let headers = request.headers();
         let given = text(headers, AUDIT_ID);
-        let uri = request.uri().path_and_query().map_or_else(|| request.uri().path(), |both| both.as_str());
+        let whole = request.uri().path_and_query().filter(|_| !hides);
+        let uri = whole.map_or_else(|| request.uri().path(), |both| both.as_str());
         Self {
             log,
             clock,

@@ -40,6 +40,26 @@ async fn a_group_can_be_handed_to_another_service() {
     assert!(groups["groups"].as_array().unwrap().iter().any(|group| group["name"] == "sub.example.com"));
 }
 
+#[tokio::test]
+async fn paths_are_open_to_everybody_and_an_answer_that_breaks_off_is_an_error() {
+    let service = tower::service_fn(|request: http::Request<RequestBody>| async move {
+        let path = request.uri().path().to_owned();
+        let pieces = [Ok(http_body::Frame::data("part".into())), Err(std::io::Error::other("gone"))];
+        let broken = Body::passed(http_body_util::StreamBody::new(futures_util::stream::iter(pieces)));
+        Ok(http::Response::new(if path.ends_with("/broken") { broken } else { Body::from(format!("{path:?}")) }))
+    });
+    let builder = ApiServer::builder(Place::Memory).open("/api/open.example.com/", BoxCloneSyncService::new(service));
+    let server = Server::on(builder.start().await.unwrap());
+    let somebody = by(&server, "somebody", &[]);
+    // Also with a token that the server would not know.
+    let request = http::Request::get("/api/open.example.com/v1/x").header("authorization", "Bearer unknown");
+    assert_eq!(somebody.send(request.body(Vec::new()).unwrap()).await.expect(200), "/api/open.example.com/v1/x");
+    somebody.get("/api/open.example.org/v1/x").await.expect(403);
+    let broken = http::Request::get("/api/open.example.com/broken").body(kube::client::Body::empty()).unwrap();
+    let answer = somebody.client.send(broken).await.unwrap();
+    assert!(answer.into_body().collect().await.is_err(), "a part was taken for the whole");
+}
+
 /// A service that answers nothing in particular.
 fn silent() -> apiserver::Delegate {
     BoxCloneSyncService::new(tower::service_fn(|_: http::Request<RequestBody>| async {

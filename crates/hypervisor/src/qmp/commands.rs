@@ -64,6 +64,28 @@ impl Command for QueryStatus {
     type Answer = Status;
 }
 
+/// Says what QEMU does when something happens to the guest.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SetAction {
+    /// When it powers off.
+    pub shutdown: ShutdownAction,
+}
+
+/// What QEMU does with a guest that has powered off.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShutdownAction {
+    /// It ends.
+    Poweroff,
+    /// It holds the guest, which can be reset.
+    Pause,
+}
+
+impl Command for SetAction {
+    const NAME: &'static str = "set-action";
+    type Answer = Empty;
+}
+
 /// Asks for a property of something in QEMU.
 #[derive(Clone, Debug, Serialize)]
 pub struct QomGet {

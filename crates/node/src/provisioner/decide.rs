@@ -1,7 +1,17 @@
 //! What is to be done about one claim, and about one volume. Pure.
 
+pub(super) mod origin;
+pub(super) mod snapshot;
+
+use std::str::FromStr as _;
+
+use api::names::annotation::POPULATED;
+use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Told;
 use kube::ResourceExt as _;
+
+use origin::Origin;
 
 /// Keeps a claim that pods use.
 pub(super) const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
@@ -12,20 +22,27 @@ pub(super) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ClaimPlan {
     Nothing,
-    /// A directory and a volume are to be made for it.
-    Provision,
+    /// A volume is to be made for it, with these bytes.
+    Provision(Origin),
     /// It is told which volume is its own.
     Bind {
         volume: String,
     },
+    /// Its volume is to be of this size.
+    Grow {
+        volume: String,
+        size: u64,
+    },
+    /// What it waits for.
+    Waits(String),
     /// It cannot be had, for this reason.
-    Refuse(&'static str),
+    Refuse(String),
     /// Nobody uses it any more: it may go.
     Release,
 }
 
 /// What is known of a claim's surroundings.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Around<'a> {
     /// The class it asks for, or the default, is ours.
     pub(super) ours: bool,
@@ -33,6 +50,32 @@ pub(super) struct Around<'a> {
     pub(super) volume: Option<&'a PersistentVolume>,
     /// A pod that has not ended uses it.
     pub(super) used: bool,
+    /// Its class makes volumes only for pods that use them.
+    pub(super) late: bool,
+    /// Its class lets volumes grow.
+    pub(super) grows: bool,
+    /// Where its bytes come from.
+    pub(super) origin: &'a Origin,
+}
+
+/// How many bytes a quantity is; 0 if it is none.
+pub(super) fn bytes(told: &Told) -> u64 {
+    Quantity::from_str(&told.0).map_or(0, |quantity| u64::try_from(quantity.amount().units()).unwrap_or_default())
+}
+
+/// How many bytes a claim asks for.
+pub(super) fn requested(claim: &PersistentVolumeClaim) -> u64 {
+    let storage = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"));
+    storage.map_or(0, bytes)
+}
+
+pub(super) fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
+}
+
+/// Whether a claim has its data, as far as anybody says. What is being imported is not to be copied.
+pub(super) fn is_complete(claim: &PersistentVolumeClaim) -> bool {
+    claim.annotations().get(POPULATED).is_none_or(|value| value != "false")
 }
 
 pub(super) fn claim(claim: &PersistentVolumeClaim, around: Around<'_>) -> ClaimPlan {
@@ -40,8 +83,8 @@ pub(super) fn claim(claim: &PersistentVolumeClaim, around: Around<'_>) -> ClaimP
         let held = claim.finalizers().iter().any(|one| one == CLAIM_PROTECTION);
         return if held && !around.used { ClaimPlan::Release } else { ClaimPlan::Nothing };
     }
-    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound") {
-        return ClaimPlan::Nothing;
+    if is_bound(claim) {
+        return grown(claim, around);
     }
     let spec = claim.spec.as_ref();
     match around.volume {
@@ -50,12 +93,30 @@ pub(super) fn claim(claim: &PersistentVolumeClaim, around: Around<'_>) -> ClaimP
         Some(_) => ClaimPlan::Nothing,
         None if !around.ours || spec.is_some_and(|spec| spec.volume_name.is_some()) => ClaimPlan::Nothing,
         None if spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block") => {
-            ClaimPlan::Refuse("volumeMode Block is not supported; use Filesystem, where a VM's disk is a file")
+            let why = "spec.volumeMode: Block is not supported; use Filesystem, where a VM's disk is a file";
+            ClaimPlan::Refuse(why.to_owned())
         }
-        None if spec.is_some_and(|spec| spec.data_source.is_some() || spec.data_source_ref.is_some()) => {
-            ClaimPlan::Refuse("dataSource is not supported; create an empty claim")
-        }
-        None => ClaimPlan::Provision,
+        None => match around.origin {
+            Origin::Refused(why) => ClaimPlan::Refuse(why.clone()),
+            Origin::Waits(why) => ClaimPlan::Waits(why.clone()),
+            _ if around.late && !around.used => ClaimPlan::Waits("waiting for the first pod that uses it".to_owned()),
+            origin => ClaimPlan::Provision(origin.clone()),
+        },
+    }
+}
+
+/// A claim that asks for more than it has gets it when no pod uses it.
+fn grown(claim: &PersistentVolumeClaim, around: Around<'_>) -> ClaimPlan {
+    let Some(volume) = around.volume.filter(|_| around.ours) else { return ClaimPlan::Nothing };
+    let has = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage")).map_or(0, bytes);
+    let size = requested(claim);
+    match size > has {
+        false => ClaimPlan::Nothing,
+        true if !around.grows => ClaimPlan::Refuse(
+            "spec.resources.requests.storage: the storage class does not allow volumes to grow".to_owned(),
+        ),
+        true if around.used => ClaimPlan::Waits("the volume grows when no pod uses it".to_owned()),
+        true => ClaimPlan::Grow { volume: volume.name_any(), size },
     }
 }
 
@@ -107,6 +168,9 @@ mod tests {
 
     use super::*;
 
+    const NOTHING: Around<'static> =
+        Around { ours: false, volume: None, used: false, late: false, grows: false, origin: &Origin::Empty };
+
     #[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
     fn pvc(spec: &Value, rest: Value) -> PersistentVolumeClaim {
         let mut whole = json!({ "metadata": { "name": "c", "namespace": "n", "uid": "u" }, "spec": spec });
@@ -129,9 +193,9 @@ mod tests {
     #[test]
     fn a_claim_of_our_class_gets_a_volume_and_is_bound_to_it() {
         let open = pvc(&json!({}), json!({}));
-        let ours = Around { ours: true, ..Around::default() };
-        assert_eq!(claim(&open, ours), ClaimPlan::Provision);
-        assert_eq!(claim(&open, Around::default()), ClaimPlan::Nothing);
+        let ours = Around { ours: true, ..NOTHING };
+        assert_eq!(claim(&open, ours), ClaimPlan::Provision(Origin::Empty));
+        assert_eq!(claim(&open, NOTHING), ClaimPlan::Nothing);
         let (own, other) = (pv(owner("u")), pv(owner("x")));
         let bind = ClaimPlan::Bind { volume: "v".to_owned() };
         assert_eq!(claim(&open, Around { volume: Some(&own), ..ours }), bind);
@@ -141,11 +205,40 @@ mod tests {
     }
 
     #[test]
+    fn a_claim_of_a_class_that_binds_late_waits_for_its_first_pod() {
+        let open = pvc(&json!({}), json!({}));
+        let late = Around { ours: true, late: true, ..NOTHING };
+        assert!(matches!(claim(&open, late), ClaimPlan::Waits(_)));
+        assert_eq!(claim(&open, Around { used: true, ..late }), ClaimPlan::Provision(Origin::Empty));
+        let named = pv(owner("u"));
+        assert!(matches!(claim(&open, Around { volume: Some(&named), ..late }), ClaimPlan::Bind { .. }));
+    }
+
+    #[test]
+    fn a_claim_grows_when_no_pod_uses_it_and_never_shrinks() {
+        let of = |asked: &str| {
+            let status = json!({ "status": { "phase": "Bound", "capacity": { "storage": "2Gi" } } });
+            pvc(&json!({ "resources": { "requests": { "storage": asked } } }), status)
+        };
+        let own = pv(owner("u"));
+        let grows = Around { ours: true, volume: Some(&own), grows: true, ..NOTHING };
+        let larger = of("3Gi");
+        assert_eq!(claim(&larger, grows), ClaimPlan::Grow { volume: "v".to_owned(), size: 3 << 30 });
+        assert!(matches!(claim(&larger, Around { used: true, ..grows }), ClaimPlan::Waits(_)));
+        assert!(matches!(claim(&larger, Around { grows: false, ..grows }), ClaimPlan::Refuse(_)));
+        assert_eq!(claim(&larger, Around { ours: false, ..grows }), ClaimPlan::Nothing);
+        for asked in ["2Gi", "1Gi"] {
+            assert_eq!(claim(&of(asked), grows), ClaimPlan::Nothing, "{asked}");
+        }
+    }
+
+    #[test]
     fn what_cannot_be_had_is_refused_by_name() {
-        let ours = Around { ours: true, ..Around::default() };
+        let ours = Around { ours: true, ..NOTHING };
         assert!(matches!(claim(&pvc(&json!({ "volumeMode": "Block" }), json!({})), ours), ClaimPlan::Refuse(_)));
-        let clone = json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "x" } });
-        assert!(matches!(claim(&pvc(&clone, json!({})), ours), ClaimPlan::Refuse(_)));
+        let refused = Origin::Refused("why".to_owned());
+        let from = Around { origin: &refused, ..ours };
+        assert_eq!(claim(&pvc(&json!({}), json!({})), from), ClaimPlan::Refuse("why".to_owned()));
         assert_eq!(claim(&pvc(&json!({ "volumeName": "later" }), json!({})), ours), ClaimPlan::Nothing);
     }
 
@@ -154,8 +247,8 @@ mod tests {
         let going =
             json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [CLAIM_PROTECTION] } });
         let going = pvc(&json!({}), going);
-        assert_eq!(claim(&going, Around { used: true, ..Around::default() }), ClaimPlan::Nothing);
-        assert_eq!(claim(&going, Around::default()), ClaimPlan::Release);
+        assert_eq!(claim(&going, Around { used: true, ..NOTHING }), ClaimPlan::Nothing);
+        assert_eq!(claim(&going, NOTHING), ClaimPlan::Release);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use api::kubevirt::KubeVirt;
+use api::volume_snapshot::{DEFAULT_CLASS, VolumeSnapshotClass};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -11,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Where the configuration is, as KubeVirt's users know it.
-const NAMESPACE: &str = "kubevirt";
+pub(super) const NAMESPACE: &str = "kubevirt";
 
 /// Makes what is missing.
 pub(crate) async fn install(client: &Client, provisioner: &str) -> anyhow::Result<()> {
@@ -29,6 +30,16 @@ pub(crate) async fn install(client: &Client, provisioner: &str) -> anyhow::Resul
                 "annotations": { "storageclass.kubernetes.io/is-default-class": "true" },
             },
             "provisioner": provisioner, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate",
+            "allowVolumeExpansion": true,
+        }),
+    )
+    .await?;
+    create::<VolumeSnapshotClass>(
+        Api::all(client.clone()),
+        json!({
+            "apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotClass",
+            "metadata": { "name": "local", "annotations": { DEFAULT_CLASS: "true" } },
+            "driver": provisioner, "deletionPolicy": "Delete",
         }),
     )
     .await?;

@@ -18,6 +18,7 @@ use node::provisioner::{MACHINE, Provisioner};
 use node::runtime::{Runtime, RuntimePaths};
 use storage::images::Images;
 use storage::pull::{Limits, Registries};
+use storage::volumes::files::Files;
 use tokio::sync::watch;
 use virt_handler::hollow::HollowHandlers;
 use virt_handler::{Handler, NodeGuests, Relay};
@@ -182,7 +183,8 @@ const NODE: &[Descriptor<Settings>] = &[
         account: LOCAL_VOLUMES,
         ..Descriptor::new("local-volumes", &[], |context, Settings { volumes, .. }| {
             let Some(volumes) = volumes else { return Ok(Started::until_stopped(context, pending())) };
-            let provisioner = Provisioner::new(context, &volumes.machine, &volumes.directory);
+            let storage = Files::open(&volumes.directory)?;
+            let provisioner = Provisioner::new(context, &volumes.machine, Arc::new(storage));
             Ok(Started::until_stopped(context, async move { provisioner.run().await }))
         })
     },
@@ -311,7 +313,11 @@ impl Found {
                 name: MACHINE_IMAGE.to_owned(),
                 files: [(program.clone(), PROGRAM.into())].into_iter().chain(of_qemu(&qemu)).collect(),
                 users: home.users(),
-                is_for: virt_controller::is_launcher,
+                is_for: |pod| {
+                    virt_controller::is_launcher(pod)
+                        || data_volumes::is_importer(pod)
+                        || virt_controller::export::is_exporter(pod)
+                },
             },
             resolv_conf,
             reserved_memory: RESERVED_MEMORY,

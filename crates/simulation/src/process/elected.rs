@@ -34,9 +34,17 @@ const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], 
 const OF_SERVICES: [&str; 4] =
     ["disruption-controller", "endpoints-controller", "endpointslice-controller", "replicationcontroller-controller"];
 
-/// Pools have no scene yet. Migrations, and those who ask for them, have none before simulated launchers can send guests.
-const WITHOUT_SCENE: [&str; 4] =
-    ["evacuation-controller", "migration-controller", "pool-controller", "workload-updater"];
+/// Pools, snapshots, restores, clones and exports have no scene yet. Migrations, and those who ask for them, have none before simulated launchers can send guests.
+const WITHOUT_SCENE: [&str; 8] = [
+    "clone-controller",
+    "evacuation-controller",
+    "export-controller",
+    "migration-controller",
+    "pool-controller",
+    "restore-controller",
+    "snapshot-controller",
+    "workload-updater",
+];
 
 pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {
     let (controllers, settings) = (start.options.controllers, start.options.settings.clone());

@@ -10,14 +10,15 @@ const LEAST: u64 = 60 << 10;
 
 /// What has come since the last look.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub struct Pace {
     waited: Duration,
     received: u64,
 }
 
 impl Pace {
     /// Counts a piece that was waited for. False if the registry is too slow.
-    pub(super) fn keeps_up(&mut self, waited: Duration, bytes: u64) -> bool {
+    #[must_use]
+    pub fn keeps_up(&mut self, waited: Duration, bytes: u64) -> bool {
         self.waited += waited;
         self.received += bytes;
         if self.waited < WINDOW {

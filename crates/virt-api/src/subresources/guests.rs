@@ -69,7 +69,10 @@ pub enum Reply {
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Way {
     /// Its first serial port.
-    Console,
+    Console {
+        /// Begins with what the guest wrote last.
+        replay: bool,
+    },
     /// Its screen, keyboard and mouse.
     Vnc {
         /// Fails if somebody else is there, instead of sending them away.
@@ -77,6 +80,11 @@ pub enum Way {
     },
     /// A TCP port, dialled from within its pod.
     Port {
+        /// The port.
+        port: u16,
+    },
+    /// A UDP port, the same way: each read of the connection is a datagram, and so is each write.
+    Datagrams {
         /// The port.
         port: u16,
     },

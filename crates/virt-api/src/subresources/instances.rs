@@ -40,7 +40,7 @@ impl Inner {
         let dry_run = is_dry(options.dry_run.as_ref())?;
         let name = &call.matched.name;
         let vm = self.vms(call).get_opt(name).await.map_err(Problem::internal)?;
-        if vm.and_then(|vm| vm.status?.snapshot_in_progress).is_some() {
+        if vm.and_then(|vm| vm.status?.snapshot_in_progress).is_some() && !call.is_of_controller() {
             return Err(Problem::conflict(Subject::Vm, name, "VM snapshot is in progress"));
         }
         let vmi = self.running(call, VMI_NOT_RUNNING).await?;

@@ -108,7 +108,15 @@ where
     };
     within(asked.guest(), answered).await?;
     let (from, to) = tokio::io::split(stream);
-    Ok(Box::new(tokio::io::join(Reading::new(from), Writing::new(to))))
+    Ok(Box::new(tokio::io::join(reading(from, way), Writing::new(to))))
+}
+
+/// What comes by a way: a datagram stays one.
+fn reading<R: AsyncRead>(from: R, way: Way) -> Reading<R> {
+    match way {
+        Way::Datagrams { .. } => Reading::datagrams(from),
+        Way::Console { .. } | Way::Vnc { .. } | Way::Port { .. } => Reading::new(from),
+    }
 }
 
 async fn within<T>(
@@ -156,7 +164,7 @@ where
         Asked::Open { guest, way } => match guests.open(guest, way).await {
             Ok(opened) => {
                 write(&mut stream, &Answer::Opened).await?;
-                carry(stream, opened, stopping).await
+                carry(stream, (opened, way), stopping).await
             }
             Err(error) => last(stream, &Answer::Error(error)).await,
         },
@@ -174,12 +182,12 @@ enum End {
 }
 
 /// Carries bytes between virt-api and a guest. Each direction ends by itself, and both when something breaks.
-async fn carry<S>(stream: S, guest: Connection, stopping: impl Future<Output = ()>) -> io::Result<()>
+async fn carry<S>(stream: S, (guest, way): (Connection, Way), stopping: impl Future<Output = ()>) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (from, to) = tokio::io::split(stream);
-    let (mut from_api, mut to_api) = (Reading::new(from), Writing::new(to));
+    let (mut from_api, mut to_api) = (reading(from, way), Writing::new(to));
     let (mut from_guest, mut to_guest) = tokio::io::split(guest);
     let reason = {
         let mut inwards = std::pin::pin!(to_the_guest(&mut from_api, &mut to_guest));

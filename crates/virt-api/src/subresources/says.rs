@@ -67,6 +67,12 @@ impl Route {
     }
 }
 
+/// The release of KubeVirt whose API this is, and ours.
+#[must_use]
+pub fn release() -> String {
+    format!("{RELEASE}+orlop.{}", env!("CARGO_PKG_VERSION"))
+}
+
 /// What `virtctl version` shows of the server.
 pub(super) fn version() -> Value {
     let architecture = match std::env::consts::ARCH {
@@ -75,7 +81,7 @@ pub(super) fn version() -> Value {
         other => other,
     };
     json!({
-        "gitVersion": format!("{RELEASE}+orlop.{}", env!("CARGO_PKG_VERSION")),
+        "gitVersion": release(),
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",

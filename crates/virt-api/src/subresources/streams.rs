@@ -2,6 +2,7 @@
 //!
 //! # Guarantees
 //! - The guest is dialled before the client's connection becomes a WebSocket: whatever is wrong is a `Status` with its code.
+//! - A message of a UDP port is a datagram, in both directions.
 //! - Bytes keep their order in both directions, and none is lost before an end. Each direction holds one message at most: who does
 //!   not read is not written to, and the other side waits.
 //! - Every stream ends with a close frame that says why: 1000 when the guest hung up, 1001 when the server stops, 1011 with the
@@ -81,18 +82,22 @@ impl Inner {
 fn way(call: &Call, vmi: &VirtualMachineInstance) -> Result<Way, Problem> {
     let name = &call.matched.name;
     match call.matched.action {
-        Action::Console => has_console(vmi, name).map(|()| Way::Console),
+        Action::Console => has_console(vmi, name).map(|()| Way::Console { replay: is_set(call, "replay") }),
         Action::Vnc => {
             has_display(vmi)?;
-            let preserve =
-                call.query.split('&').any(|pair| matches!(pair, "preserveSession=true" | "preserveSession=1"));
-            Ok(Way::Vnc { preserve })
+            Ok(Way::Vnc { preserve: is_set(call, "preserveSession") })
         }
         _ => {
             is_awake(vmi, name)?;
             port(call, vmi)
         }
     }
+}
+
+/// Whether a parameter of the query says yes.
+fn is_set(call: &Call, parameter: &str) -> bool {
+    let mut pairs = call.query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.any(|(key, value)| key == parameter && matches!(value, "true" | "1"))
 }
 
 fn port(call: &Call, vmi: &VirtualMachineInstance) -> Result<Way, Problem> {
@@ -106,8 +111,8 @@ fn port(call: &Call, vmi: &VirtualMachineInstance) -> Result<Way, Problem> {
     let port = text.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
     match values.next().map(String::as_str) {
         None | Some("tcp") => Ok(Way::Port { port }),
-        Some("udp") => Err(Problem::later("forwarding UDP ports", "use TCP")),
-        Some(other) => Err(Problem::bad_request(format!("{other:?} is not a protocol: use tcp"))),
+        Some("udp") => Ok(Way::Datagrams { port }),
+        Some(other) => Err(Problem::bad_request(format!("{other:?} is not a protocol; use tcp or udp"))),
     }
 }
 

@@ -137,7 +137,7 @@ fn check_dhcp(options: &DHCPOptions, field: &str, problems: &mut Problems) {
 }
 
 /// Six bytes in hexadecimal, with `:` or `-` between them.
-fn mac(text: &str) -> Option<[u8; 6]> {
+pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     let parts: Vec<&str> = text.split([':', '-']).collect();
     let bytes: Option<Vec<u8>> = parts
         .iter()

@@ -32,6 +32,17 @@ fn a_migration_is_found_by_its_instance_and_kept_until_it_was_cleared_up() {
 }
 
 #[test]
+fn an_instance_moves_however_long_its_name_is() {
+    let name = "v".repeat(200);
+    let asked = changed(&migration(), &json!({ "spec": { "vmiName": name } }));
+    let mut cluster = cluster(&json!({ "phase": "Running" }));
+    let instance = cluster.instances["v"].clone();
+    cluster.instances.insert(name, instance);
+    let made = stored(create(&cluster, &asked), &asked);
+    assert_eq!(made["metadata"]["labels"]["kubevirt.io/vmi-name"].as_str().map(str::len), Some(63));
+}
+
+#[test]
 fn an_instance_that_cannot_move_is_refused_in_the_words_that_clients_know() {
     let message = |cluster: &Cluster| denied(create(cluster, &migration())).message;
     assert_eq!(message(&Cluster::new()), "the VMI \"default/v\" does not exist");

@@ -156,6 +156,11 @@ fn kinds_without_a_controller_are_refused_with_what_to_do() {
                 | "VirtualMachineInstancePreset"
                 | "VirtualMachinePool"
                 | "KubeVirt"
+                | "VirtualMachineSnapshot"
+                | "VirtualMachineSnapshotContent"
+                | "VirtualMachineRestore"
+                | "VirtualMachineClone"
+                | "VirtualMachineExport"
         ) || crd.spec.group == "instancetype.kubevirt.io";
         if built {
             continue;

@@ -26,6 +26,7 @@ pub(crate) struct Cluster {
     pub(crate) pods: BTreeMap<String, Pod>,
     /// The migration of an instance that is under way, by the name of the instance.
     pub(crate) migrations: BTreeMap<String, String>,
+    pub(crate) restores: BTreeMap<String, String>,
     pub(crate) kubevirts: usize,
     pub(crate) workloads: bool,
     pub(crate) data_volumes: bool,
@@ -97,6 +98,10 @@ impl Known for Cluster {
 
     fn migration_of(&self, _namespace: &str, instance: &str) -> Option<String> {
         self.migrations.get(instance).cloned()
+    }
+
+    fn restore_of(&self, _namespace: &str, vm: &str) -> Option<String> {
+        self.restores.get(vm).cloned()
     }
 
     fn presets(&self, _namespace: &str) -> Vec<VirtualMachineInstancePreset> {

@@ -94,7 +94,8 @@ impl World {
             self.vms.push(vm);
         }
         for Deletion { target, .. } in &plan.delete {
-            self.vms.retain(|vm| vm.metadata.uid.as_deref() != Some(&target.uid));
+            let going = self.vms.iter_mut().find(|vm| vm.metadata.uid.as_deref() == Some(&target.uid)).unwrap();
+            going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T12:00:00Z")).unwrap();
             self.instances.retain(|one| one.metadata.name.as_deref() != Some(&target.name));
         }
         for (target, patch) in plan.update {
@@ -113,8 +114,9 @@ impl World {
         }
     }
 
-    /// The VM controller and nodes: each VM has an instance that is ready.
+    /// The VM controller and nodes: what was deleted is gone, and each VM has an instance that is ready.
     fn run(&mut self) {
+        self.vms.retain(is_active);
         for vm in &mut self.vms {
             let status = json!({ "ready": true, "printableStatus": "Running" });
             vm.status = serde_json::from_value(status).unwrap();
@@ -198,15 +200,19 @@ fn the_lowest_free_number_is_taken_whoever_has_the_others() {
     assert_eq!(world.names(), ["farm-0", "farm-1", "farm-2"]);
     world.vms.remove(1);
     world.instances.remove(1);
-    // A stranger's name is taken; so is that of one that goes.
+    // A stranger's name is taken. One that goes keeps its name and its place until it is gone.
     let mut stranger = world.vms[0].clone();
     stranger.metadata.owner_references = None;
     stranger.metadata.name = Some("farm-3".to_owned());
     stranger.metadata.uid = Some("u-stranger".to_owned());
     world.vms.push(stranger);
     world.vms[0].metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T12:00:00Z")).unwrap();
-    let created: Vec<String> = world.plan().create.iter().map(|vm| name(vm).to_owned()).collect();
-    assert_eq!(created, ["farm-1", "farm-4"]);
+    let created = |world: &World| -> Vec<String> { world.plan().create.iter().map(|vm| name(vm).to_owned()).collect() };
+    assert_eq!(created(&world), ["farm-1"]);
+    world.pool.spec.replicas = Some(4);
+    assert_eq!(created(&world), ["farm-1", "farm-4"]);
+    world.vms.remove(0);
+    assert_eq!(created(&world), ["farm-0", "farm-1", "farm-4"]);
 }
 
 #[test]

@@ -28,6 +28,7 @@ use crate::data_volumes::DataVolumes;
 use crate::indexes;
 use crate::vmi::Target;
 use crate::vmi::volumes::Known;
+use crate::volume_snapshots::VolumeSnapshots;
 use kinds::Kinds;
 
 /// As the flag `--controllers` knows it.
@@ -35,7 +36,12 @@ pub const NAME: &str = "vm-controller";
 
 /// The controller.
 #[must_use]
-pub(crate) fn start(context: &Context, data_volumes: DataVolumes, workers: usize) -> Started {
+pub(crate) fn start(
+    context: &Context,
+    data_volumes: DataVolumes,
+    volume_snapshots: VolumeSnapshots,
+    workers: usize,
+) -> Started {
     let (kit, caches) = (Kit::new(NAME, context), &context.caches);
     let revisions = caches.of(&[("controller", controller_of)]);
     let controller = Vms {
@@ -46,6 +52,7 @@ pub(crate) fn start(context: &Context, data_volumes: DataVolumes, workers: usize
         kinds: Kinds::new(caches, revisions.clone()),
         revisions,
         data_volumes,
+        volume_snapshots,
         configuration: Configuration::new(context),
         expected: kit.expected(),
         written: kit.written(),
@@ -66,6 +73,7 @@ struct Vms {
     revisions: Cache<ControllerRevision>,
     kinds: Kinds,
     data_volumes: DataVolumes,
+    volume_snapshots: VolumeSnapshots,
     configuration: Configuration,
     expected: Expected,
     written: Written,
@@ -131,6 +139,7 @@ impl Vms {
             revisions: revisions.iter().map(|revision| &**revision).collect(),
             chosen: choose(vm, &config, &self.kinds),
             volumes: known,
+            snapshot_classes: self.volume_snapshots.classes(),
             config: &config,
             failure: failure.as_deref(),
             chance: self.chance.share(),

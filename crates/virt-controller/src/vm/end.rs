@@ -75,6 +75,7 @@ mod tests {
             revisions: Vec::new(),
             chosen: Ok(Chosen::default()),
             volumes: Known::default(),
+            snapshot_classes: crate::volume_snapshots::SnapshotClasses::default(),
             config: &ClusterConfig::new(None),
             failure: None,
             chance: 0.0,

@@ -48,6 +48,9 @@ impl Making<'_> {
             new.instancetype_ref = chosen.instancetype_ref.clone().map_or(Nullable::Absent, Nullable::Value);
             new.preference_ref = chosen.preference_ref.clone().map_or(Nullable::Absent, Nullable::Value);
         }
+        let volumes = &self.seen.volumes;
+        let copyable = self.seen.snapshot_classes.statuses(vm, &volumes.claims, volumes.data_volumes.as_ref());
+        new.volume_snapshot_statuses = Some(copyable).filter(|all| !all.is_empty());
         self.tell_conditions(&mut new);
         let told = VirtualMachine { status: Some(new.clone()), ..vm.clone() };
         new.printable_status = Some(printable::word(&told, instance, self.printable_volumes()));

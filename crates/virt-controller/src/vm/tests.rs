@@ -72,6 +72,7 @@ impl Bench {
             revisions: self.revisions.iter().collect(),
             chosen: self.chosen.clone(),
             volumes: Known::default(),
+            snapshot_classes: SnapshotClasses::default(),
             config: &self.config,
             failure: self.failure.as_deref(),
             chance: 0.0,

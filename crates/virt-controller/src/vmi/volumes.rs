@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::data_volume::{DataVolume, DataVolumePhase};
+use api::names::annotation;
 use api::vmi::VirtualMachineInstance;
 use api::volumes::Volume;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -130,6 +131,13 @@ pub(crate) fn readiness_of(volume: &Volume, known: &Known<'_>) -> Readiness {
         };
         return Readiness::Missing { message };
     };
+    // Whoever used it now would get an empty disk, and its import would be lost. The claim itself says so from its first moment,
+    // whatever is known of its DataVolume.
+    let annotations = claim.metadata.annotations.as_ref();
+    let is_empty = annotations.and_then(|all| all.get(annotation::POPULATED)).is_some_and(|value| value == "false");
+    if is_empty {
+        return Readiness::Waits { message: format!("the PersistentVolumeClaim {name} does not have its data yet") };
+    }
     match claim.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending") {
         "Bound" => Readiness::Ready,
         "Lost" => {
@@ -139,5 +147,44 @@ pub(crate) fn readiness_of(volume: &Volume, known: &Known<'_>) -> Readiness {
         // The launcher's own pod is the first that uses it.
         _ if known.binds_late(claim) => Readiness::Ready,
         _ => Readiness::Waits { message: format!("the PersistentVolumeClaim {name} is not bound yet") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nobody_uses_a_claim_before_it_has_its_data_whatever_is_known_of_its_data_volume() {
+        let volume: Volume =
+            serde_json::from_value(json!({ "name": "d", "persistentVolumeClaim": { "claimName": "c" } })).unwrap();
+        // As a cache has it that is behind: of an earlier DataVolume of that name.
+        let made: DataVolume = serde_json::from_value(json!({
+            "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": { "name": "c" },
+            "spec": {}, "status": { "phase": "Succeeded" },
+        }))
+        .unwrap();
+        let claim = |phase: &str, annotations: serde_json::Value| -> PersistentVolumeClaim {
+            let metadata = json!({ "name": "c", "annotations": annotations });
+            serde_json::from_value(json!({ "metadata": metadata, "status": { "phase": phase } })).unwrap()
+        };
+        let ready = |claim: &PersistentVolumeClaim, made: Option<&DataVolume>, late: bool| {
+            let known = Known {
+                claims: BTreeMap::from([("c", claim)]),
+                data_volumes: Some(made.map(|made| ("c", made)).into_iter().collect()),
+                late_binding: late.then_some("k").into_iter().collect(),
+                default_class: Some("k"),
+            };
+            readiness_of(&volume, &known) == Readiness::Ready
+        };
+        for made in [None, Some(&made)] {
+            assert!(!ready(&claim("Bound", json!({ annotation::POPULATED: "false" })), made, false));
+            assert!(!ready(&claim("Pending", json!({ annotation::POPULATED: "false" })), made, true));
+            assert!(ready(&claim("Bound", json!({ annotation::POPULATED: "true" })), made, false));
+            // A user's own claim: empty is what it is to be.
+            assert!(ready(&claim("Bound", json!({})), made, false));
+        }
     }
 }

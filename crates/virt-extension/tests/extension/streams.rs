@@ -30,7 +30,7 @@ impl Guests for Echo {
 
     fn open(&self, _: GuestName, way: Way) -> Answering<Connection> {
         let opened = match way {
-            Way::Console => {
+            Way::Console { .. } => {
                 let (near, far) = tokio::io::duplex(4096);
                 tokio::spawn(async move {
                     let (mut from, mut to) = tokio::io::split(far);
@@ -38,7 +38,9 @@ impl Guests for Echo {
                 });
                 Ok(Box::new(near) as Connection)
             }
-            Way::Vnc { .. } | Way::Port { .. } => Err(GuestError::Failed("the guest is deaf".to_owned())),
+            Way::Vnc { .. } | Way::Port { .. } | Way::Datagrams { .. } => {
+                Err(GuestError::Failed("the guest is deaf".to_owned()))
+            }
         };
         Box::pin(async move { opened })
     }
@@ -149,7 +151,7 @@ async fn a_handler_lets_nobody_in_but_virt_api() {
         handlers(&client, other.path(), &stranger, VIRT_API),
     ] {
         assert!(ways.ask(guest(), Question::Pause).await.is_err());
-        assert!(ways.open(guest(), Way::Console).await.is_err());
+        assert!(ways.open(guest(), Way::Console { replay: false }).await.is_err());
     }
     // Without any certificate there is not even a question.
     let address = kube::Api::<k8s_openapi::api::core::v1::Node>::all(bench.admin()).get("red").await.unwrap();

@@ -16,7 +16,7 @@ async fn guests_of_other_nodes_and_unknown_ones_are_told_as_such() {
     guests.are_below("here", "/nowhere".into());
     let elsewhere = guests.ask(guest("there"), Question::Pause).await.unwrap_err();
     assert_eq!(elsewhere.to_string(), "VMI n/v is on node \"there\", which cannot be reached");
-    let unknown = guests.open(guest("here"), Way::Console).await.map(drop).unwrap_err();
+    let unknown = guests.open(guest("here"), Way::Console { replay: false }).await.map(drop).unwrap_err();
     assert_eq!(unknown.to_string(), "the launcher of VMI n/v cannot be reached");
 }
 

@@ -2,7 +2,7 @@
 //! a command is an event, or the answer to whoever asked for it.
 
 use hypervisor::agent::commands as agent_commands;
-use hypervisor::qmp::commands::Status;
+use hypervisor::qmp::commands::{ShutdownAction, Status};
 use hypervisor::qmp::{Qmp, QmpError, commands};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -61,6 +61,13 @@ impl Hands {
                 Action::Stop => drop(self.qmp.execute(commands::Stop {}).await?),
                 Action::Reset => drop(self.qmp.execute(commands::Reset {}).await?),
                 Action::PressPower => self.press_power().await?,
+                Action::PowerCycle => {
+                    self.qmp.execute(commands::SetAction { shutdown: ShutdownAction::Pause }).await?;
+                    self.qmp.execute(commands::PowerDown {}).await?;
+                }
+                Action::LetPowerOff => {
+                    self.qmp.execute(commands::SetAction { shutdown: ShutdownAction::Poweroff }).await?;
+                }
                 Action::StopExports => self.stop_exports().await?,
                 Action::SetClock => self.set_clock(),
                 // The driver's own.

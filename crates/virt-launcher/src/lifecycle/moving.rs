@@ -31,7 +31,12 @@ impl Lifecycle {
             _ => {}
         }
         self.grant.may_be_given()?;
+        // That QEMU holds a guest which powers off is not known where it arrives.
+        if self.rebooting.is_some() {
+            return Err(Denied::Rebooting);
+        }
         self.aborting = false;
+        self.has_decided = false;
         let (to, progress) = (to.to_owned(), Progress::default());
         self.domain.migration = Some(Migration { to, course: Course::UnderWay, paused: None, progress });
         Ok(self.publish())
@@ -136,6 +141,11 @@ impl Lifecycle {
         match course {
             // QEMU still sends, or waits for an answer that will not come. It goes on by itself when it has given up.
             Course::Parted | Course::Cut => Ok(vec![self.keep(holder), Action::Abort]),
+            // It was promised when the connection had broken, and QEMU never heard that it arrived.
+            Course::Given if !self.has_decided => {
+                migration.course = Course::Cut;
+                Ok([vec![self.keep(holder)], self.publish(), vec![Action::Abort]].concat())
+            }
             Course::UnderWay | Course::Given | Course::Stayed { .. } => {
                 migration.course = Course::Stayed { why: "the other launcher has refused the guest".to_owned() };
                 let mut actions = vec![self.keep(holder)];
@@ -162,6 +172,7 @@ impl Lifecycle {
 
     /// The guest's state has come or gone, whole.
     pub(super) fn migrated(&mut self) -> Vec<Action> {
+        self.has_decided = true;
         match (&self.domain.state, self.domain.migration.as_ref()) {
             (State::Awaiting, _) => self.enter(State::Loaded),
             (State::Left, Some(migration)) => {
@@ -179,6 +190,7 @@ impl Lifecycle {
 
     /// QEMU has given up sending the guest's state; not all of it can have arrived.
     pub(super) fn not_migrated(&mut self) -> Vec<Action> {
+        self.has_decided = true;
         let Some(migration) = self.domain.migration.as_mut() else { return vec![] };
         let paused = migration.paused;
         let parted = match migration.course {

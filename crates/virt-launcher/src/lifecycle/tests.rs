@@ -6,6 +6,7 @@ use crate::grant::GrantError;
 
 mod moving;
 mod pair;
+mod rebooting;
 
 fn exit() -> Exit {
     Exit { code: Some(0), signal: None, words: String::new(), out_of_memory: false }
@@ -216,6 +217,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
         Just(Request::Pause),
         Just(Request::Unpause),
         Just(Request::Reset),
+        Just(Request::Reboot),
         Just(Request::Kill),
         (0u64..40).prop_map(|seconds| Request::Shutdown { grace: Duration::from_secs(seconds) }),
         Just(Request::Give { to: "other".into() }),
@@ -286,7 +288,7 @@ proptest! {
             for action in &actions {
                 match action {
                     Action::Keep(grant) => on_disk = Some(grant.clone()),
-                    Action::Continue | Action::PressPower => {
+                    Action::Continue | Action::PressPower | Action::PowerCycle => {
                         prop_assert_eq!(on_disk.as_ref(), Some(&Grant::Holder), "it runs only where that is on disk");
                     }
                     _ => {}

@@ -14,6 +14,8 @@ pub enum Request {
     Unpause,
     /// Press the reset button.
     Reset,
+    /// Ask the guest to power off by its button, and start it again when it has.
+    Reboot,
     /// Ask the guest to power off, and kill it when the time is over.
     Shutdown {
         /// How long the guest may take.
@@ -58,6 +60,15 @@ pub enum Denied {
     /// It was told to power off.
     #[error("the guest is shutting down")]
     Stopping,
+    /// It powered off to start again.
+    #[error("the guest is rebooting")]
+    Rebooting,
+    /// It cannot see a button.
+    #[error("the guest is paused")]
+    Paused,
+    /// Its memory is being sent.
+    #[error("the guest is being migrated")]
+    Migrating,
     /// It is gone.
     #[error("the guest has ended")]
     Ended,
@@ -116,6 +127,10 @@ pub enum Action {
     Reset,
     /// Ask the guest to power off.
     PressPower,
+    /// Press the power button, and hold the guest when it has powered off, so that it can start again.
+    PowerCycle,
+    /// Let QEMU end when the guest powers off, as usual.
+    LetPowerOff,
     /// Kill QEMU.
     Kill,
     /// Give up sending the guest's state, wherever that is.

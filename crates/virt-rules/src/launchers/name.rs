@@ -34,6 +34,15 @@ pub fn target(name: &str, migration: &str) -> String {
     launcher(name, &format!("{migration}/target"))
 }
 
+/// A name as the value of a label: as it is where it fits, else its beginning and letters that tell it from others.
+#[must_use]
+pub fn label_value(name: &str) -> String {
+    if name.len() <= LABEL {
+        return name.to_owned();
+    }
+    format!("{}-{}", cut(name, LABEL - SUFFIX - 1), letters(name, SUFFIX))
+}
+
 /// The beginning of a name, without a dot or dash that would then stand at an end.
 #[must_use]
 pub fn cut(name: &str, room: usize) -> &str {
@@ -58,6 +67,15 @@ mod tests {
         let name = launcher("vm-cirros", "db6109f4-73dc-4a04-9e56-7fe0ea823806");
         // Pinned: a release that names pods otherwise would give a live instance a second one.
         assert_eq!(name, "virt-launcher-vm-cirros-j7b4h");
+    }
+
+    #[test]
+    fn a_label_holds_every_name_and_tells_long_ones_apart() {
+        assert_eq!(label_value("vm.cirros"), "vm.cirros");
+        let (a, b) = (label_value(&format!("{}a", "v".repeat(200))), label_value(&format!("{}b", "v".repeat(200))));
+        assert_ne!(a, b);
+        assert_eq!((a.len(), b.len()), (63, 63));
+        assert_eq!(label_value(&"v".repeat(63)), "v".repeat(63));
     }
 
     #[test]

@@ -11,6 +11,18 @@ use crate::components::{CACHES, Component, HOLLOW, LOCAL_VOLUMES, NODES, SETUP, 
 
 const CORE: &str = "";
 const VIRT: &str = "kubevirt.io";
+const SNAPSHOT: &str = "snapshot.kubevirt.io";
+const SNAPSHOT_STATUSES: [&str; 3] =
+    ["virtualmachinerestores/status", "virtualmachinesnapshotcontents/status", "virtualmachinesnapshots/status"];
+const EXPORT: &str = "export.kubevirt.io";
+const VOLUME_SNAPSHOT: &str = "snapshot.storage.k8s.io";
+const QUIET: [&str; 5] = [
+    "virtualmachineinstances/freeze",
+    "virtualmachineinstances/pause",
+    "virtualmachineinstances/unfreeze",
+    "virtualmachineinstances/unpause",
+    "virtualmachines/stop",
+];
 const LEASES: &str = "coordination.k8s.io";
 /// The namespace of leaders' leases, and of nodes'.
 const LEADERS: &str = "kube-system";
@@ -25,11 +37,13 @@ const LEADING: &str = "orlop.dev:leader-locking-virt-controller";
 const NODE: &str = "orlop.dev:node";
 const NODE_LEASE: &str = "orlop.dev:node-lease";
 const VOLUMES: &str = "orlop.dev:local-volumes";
+const DATA_VOLUMES: &str = "orlop.dev:data-volumes";
+const CDI: &str = "cdi.kubevirt.io";
 
 /// What caches ask for.
 const FOLLOW: [&str; 2] = ["list", "watch"];
 
-pub(super) fn roles() -> [ClusterRole; 12] {
+pub(super) fn roles() -> [ClusterRole; 13] {
     [
         role(CONTROLLER, None, controller()),
         role(LEADING, None, leading("virt-controller")),
@@ -40,6 +54,7 @@ pub(super) fn roles() -> [ClusterRole; 12] {
         role(NODE, None, node()),
         role(NODE_LEASE, None, vec![rule(&["create", "patch"], LEASES, &["leases"])]),
         role(VOLUMES, None, volumes()),
+        role(DATA_VOLUMES, None, data_volumes()),
         role(CACHES, None, caches()),
         role(SETUP, None, setup()),
         role(STATUS, None, vec![rule(&FOLLOW, CORE, &["nodes", "pods"])]),
@@ -47,7 +62,7 @@ pub(super) fn roles() -> [ClusterRole; 12] {
 }
 
 /// Who has which of them.
-pub(super) fn grants() -> [Grant; 12] {
+pub(super) fn grants() -> [Grant; 13] {
     let everywhere = |role: &'static str, whom: Subject| Grant { name: role, role, whom, namespace: None };
     let only_in = |namespace: &'static str, role: &'static str, whom: Subject| {
         let namespace = Some(namespace);
@@ -65,6 +80,7 @@ pub(super) fn grants() -> [Grant; 12] {
         everywhere(NODE, group(NODES)),
         only_in(NODE_LEASES, NODE_LEASE, group(NODES)),
         everywhere(VOLUMES, user(&volumes)),
+        everywhere(DATA_VOLUMES, user(&Component::DataVolumes.identity().user)),
         everywhere(CACHES, user(CACHES)),
         everywhere(SETUP, user(SETUP)),
         everywhere(STATUS, user(STATUS)),
@@ -117,17 +133,33 @@ fn controller() -> Vec<PolicyRule> {
         rule(&["get", "list", "watch", "create", "patch", "delete"], VIRT, &["virtualmachineinstancemigrations"]),
         rule(&["patch"], VIRT, &["virtualmachineinstancemigrations/status"]),
         rule(&FOLLOW, "migrations.kubevirt.io", &["migrationpolicies"]),
+        rule(&["list", "watch", "create", "delete", "patch"], SNAPSHOT, &["virtualmachinesnapshots"]),
+        rule(&["list", "watch", "create", "delete", "patch"], SNAPSHOT, &["virtualmachinesnapshotcontents"]),
+        rule(&["list", "watch", "create", "delete", "patch"], SNAPSHOT, &["virtualmachinerestores"]),
+        rule(&["patch"], SNAPSHOT, &SNAPSHOT_STATUSES),
+        rule(&["list", "watch", "delete"], "clone.kubevirt.io", &["virtualmachineclones"]),
+        rule(&["patch"], "clone.kubevirt.io", &["virtualmachineclones/status"]),
+        rule(&["list", "watch", "delete"], EXPORT, &["virtualmachineexports"]),
+        rule(&["patch"], EXPORT, &["virtualmachineexports/status"]),
+        rule(&["list", "watch", "create"], CORE, &["services"]),
+        // Tokens and certificates of exports. It reads none, not even its own.
+        rule(&["create"], CORE, &["secrets"]),
+        rule(&["get", "list", "watch", "create"], VOLUME_SNAPSHOT, &["volumesnapshots"]),
+        rule(&FOLLOW, VOLUME_SNAPSHOT, &["volumesnapshotclasses"]),
+        // A guest whose disks are copied is quiet for that moment; and one whose disks are restored is stopped.
+        rule(&["update"], "subresources.kubevirt.io", &QUIET),
         rule(&FOLLOW, "instancetype.kubevirt.io", &instancetypes),
         rule(&["get", "list", "watch", "create", "delete", "patch"], CORE, &["pods"]),
         rule(&["patch"], CORE, &["pods/status"]),
         rule(&["create"], CORE, &["pods/eviction"]),
         rule(&["list", "watch", "patch"], CORE, &["nodes"]),
-        rule(&FOLLOW, CORE, &["namespaces", "persistentvolumeclaims", "resourcequotas"]),
+        rule(&FOLLOW, CORE, &["namespaces", "resourcequotas"]),
+        rule(&["list", "watch", "create", "delete", "patch"], CORE, &["persistentvolumeclaims"]),
         rule(&["list", "watch", "delete"], "policy", &["poddisruptionbudgets"]),
         rule(&FOLLOW, "storage.k8s.io", &["storageclasses"]),
-        rule(&["list", "watch", "create", "delete"], "apps", &["controllerrevisions"]),
+        rule(&["list", "watch", "create", "delete", "patch"], "apps", &["controllerrevisions"]),
         rule(&FOLLOW, "apiextensions.k8s.io", &["customresourcedefinitions"]),
-        rule(&["list", "watch", "create", "patch"], "cdi.kubevirt.io", &["datavolumes"]),
+        rule(&["list", "watch", "create", "delete", "patch"], CDI, &["datavolumes"]),
         events(),
     ]
 }
@@ -148,6 +180,7 @@ fn virt_api() -> Vec<PolicyRule> {
         rule(&["get", "list", "patch"], VIRT, &["virtualmachines", "virtualmachineinstances"]),
         rule(&["patch"], VIRT, &["virtualmachines/status"]),
         rule(&["create", "list"], VIRT, &["virtualmachineinstancemigrations"]),
+        rule(&["list"], SNAPSHOT, &["virtualmachinerestores"]),
         // Where the handlers of guests are.
         rule(&["get"], CORE, &["nodes"]),
         named(&["get"], "apiextensions.k8s.io", "customresourcedefinitions", "datavolumes.cdi.kubevirt.io"),
@@ -193,6 +226,24 @@ fn volumes() -> Vec<PolicyRule> {
         rule(&["patch"], CORE, &["persistentvolumeclaims/status", "persistentvolumes/status"]),
         rule(&FOLLOW, CORE, &["pods"]),
         rule(&FOLLOW, "storage.k8s.io", &["storageclasses"]),
+        rule(&["list", "watch", "patch"], VOLUME_SNAPSHOT, &["volumesnapshots"]),
+        rule(&["list", "watch", "create", "delete", "patch"], VOLUME_SNAPSHOT, &["volumesnapshotcontents"]),
+        rule(&["patch"], VOLUME_SNAPSHOT, &["volumesnapshots/status", "volumesnapshotcontents/status"]),
+        rule(&FOLLOW, VOLUME_SNAPSHOT, &["volumesnapshotclasses"]),
+    ]
+}
+
+/// To make claims and to fill them.
+fn data_volumes() -> Vec<PolicyRule> {
+    vec![
+        rule(&FOLLOW, CDI, &["cdiconfigs", "datasources", "datavolumes"]),
+        rule(&["list", "watch", "create"], CDI, &["storageprofiles"]),
+        rule(&["patch"], CDI, &["datasources/status", "datavolumes/status", "storageprofiles/status"]),
+        rule(&["list", "watch", "create", "patch"], CORE, &["persistentvolumeclaims"]),
+        rule(&["list", "watch", "create", "delete"], CORE, &["pods"]),
+        rule(&FOLLOW, "storage.k8s.io", &["storageclasses"]),
+        rule(&FOLLOW, VOLUME_SNAPSHOT, &["volumesnapshots"]),
+        events(),
     ]
 }
 
@@ -241,7 +292,15 @@ fn caches() -> Vec<PolicyRule> {
         rule(&FOLLOW, "migrations.kubevirt.io", &["migrationpolicies"]),
         rule(&FOLLOW, "instancetype.kubevirt.io", &instancetypes),
         rule(&FOLLOW, "pool.kubevirt.io", &["virtualmachinepools"]),
-        rule(&FOLLOW, "cdi.kubevirt.io", &["datavolumes"]),
+        rule(
+            &FOLLOW,
+            SNAPSHOT,
+            &["virtualmachinerestores", "virtualmachinesnapshotcontents", "virtualmachinesnapshots"],
+        ),
+        rule(&FOLLOW, "clone.kubevirt.io", &["virtualmachineclones"]),
+        rule(&FOLLOW, EXPORT, &["virtualmachineexports"]),
+        rule(&FOLLOW, VOLUME_SNAPSHOT, &["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"]),
+        rule(&FOLLOW, CDI, &["cdiconfigs", "datasources", "datavolumes", "storageprofiles"]),
     ]
 }
 
@@ -249,7 +308,9 @@ fn setup() -> Vec<PolicyRule> {
     vec![
         rule(&["get", "create"], CORE, &["namespaces", "serviceaccounts"]),
         rule(&["get", "create"], "storage.k8s.io", &["storageclasses"]),
-        rule(&["get", "create", "patch"], VIRT, &["kubevirts"]),
+        rule(&["get", "create"], VOLUME_SNAPSHOT, &["volumesnapshotclasses"]),
+        rule(&["get", "list", "watch", "create", "patch"], VIRT, &["kubevirts"]),
+        rule(&["patch"], VIRT, &["kubevirts/status"]),
     ]
 }
 
@@ -273,9 +334,11 @@ mod tests {
                 let reads = rule.verbs.iter().all(|verb| LOOK.contains(&verb.as_str()));
                 let of_roles = groups.iter().any(|group| group == "rbac.authorization.k8s.io");
                 let is_secret = resources.iter().any(|one| one == "secrets");
-                assert!(reads || !(of_roles || is_secret), "{name} writes {resources:?}");
+                let only_makes = rule.verbs == ["create"] && name == CONTROLLER;
+                assert!(reads || !of_roles, "{name} writes {resources:?}");
+                assert!(reads || !is_secret || only_makes, "{name} changes secrets");
                 let may_read_secrets = [NODE, CACHES].contains(&name.as_str());
-                assert!(may_read_secrets || !is_secret, "{name} reads secrets");
+                assert!(may_read_secrets || !is_secret || only_makes, "{name} reads secrets");
             }
         }
     }

@@ -217,7 +217,7 @@ async fn a_guest_is_asked_when_it_is_in_a_state_for_that() {
         ("GET", "off/console", 400, "VMI is not running".to_owned()),
         ("GET", "held/portforward/22", 409, conflict("held", "VMI is paused")),
         ("GET", "on/portforward/0", 400, "\"0\" is not a port".to_owned()),
-        ("GET", "on/portforward/22/udp", 501, "forwarding UDP ports is not supported yet; use TCP".to_owned()),
+        ("GET", "on/portforward/22/sctp", 400, "\"sctp\" is not a protocol; use tcp or udp".to_owned()),
         ("GET", "on/console", 400, "this is a stream: open it as a WebSocket".to_owned()),
         ("GET", "on/usbredir", 501, "USB redirection is not supported yet; attach the device in the VM's spec".to_owned()),
     ] {

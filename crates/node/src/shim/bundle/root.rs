@@ -13,8 +13,10 @@ use crate::runtime::spec::{Root, User};
 
 /// Where programs and libraries may be on a machine beside `/usr`: mostly links into it.
 const BESIDE_USR: [&str; 6] = ["bin", "lib", "lib32", "lib64", "libx32", "sbin"];
-/// Of the machine's `/etc`: which library is where, and which of several programs a name means.
-const OF_ETC: [&str; 2] = ["alternatives", "ld.so.cache"];
+/// Of the machine's `/etc`: which library is where, which of several programs a name means, and whose certificates are trusted:
+/// those are in one place, and in some distributions only a link to another.
+const OF_ETC: [&str; 6] =
+    ["alternatives", "ca-certificates", "ld.so.cache", "pki/ca-trust", "pki/tls/certs", "ssl/certs"];
 /// What a container may write to a root without an image.
 const ROOT_SIZE: &std::ffi::CStr = c"mode=0755,size=64m";
 

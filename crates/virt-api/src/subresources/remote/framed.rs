@@ -24,6 +24,8 @@ const LONGEST_REASON: usize = 4096;
 pub(super) struct Reading<R> {
     from: BufReader<R>,
     state: State,
+    /// A frame as far as it has come, where each read is a whole one.
+    gathered: Option<Vec<u8>>,
 }
 
 enum State {
@@ -38,13 +40,18 @@ enum State {
 
 impl<R: AsyncRead> Reading<R> {
     pub(super) fn new(from: R) -> Self {
-        Self { from: BufReader::with_capacity(PIECE + HEAD, from), state: State::Head(BytesMut::new()) }
+        Self { from: BufReader::with_capacity(PIECE + HEAD, from), state: State::Head(BytesMut::new()), gathered: None }
+    }
+
+    /// The same for datagrams: each read is a whole frame. Whoever reads has room for a piece.
+    pub(super) fn datagrams(from: R) -> Self {
+        Self { gathered: Some(Vec::new()), ..Self::new(from) }
     }
 }
 
 impl<R: AsyncRead + Unpin> AsyncRead for Reading<R> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { from, state } = self.get_mut();
+        let Self { from, state, gathered } = self.get_mut();
         if to.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
@@ -57,7 +64,12 @@ impl<R: AsyncRead + Unpin> AsyncRead for Reading<R> {
                     *state = State::Ended;
                     return Poll::Ready(Err(io::Error::other(reason)));
                 }
-                State::Head(head) if head.len() == HEAD => *state = next(head)?,
+                State::Head(head) if head.len() == HEAD => {
+                    *state = next(head)?;
+                    if matches!(state, State::Data(length) if gathered.is_some() && *length > PIECE) {
+                        return Poll::Ready(Err(strange()));
+                    }
+                }
                 State::Data(_) | State::Reason(..) | State::Head(_) => {}
             }
             if matches!(state, State::Ended | State::Data(0) | State::Reason(_, 0)) {
@@ -75,8 +87,13 @@ impl<R: AsyncRead + Unpin> AsyncRead for Reading<R> {
                     taken
                 }
                 State::Data(left) => {
-                    let taken = here.len().min(*left).min(to.remaining());
-                    to.put_slice(here.get(..taken).unwrap_or_default());
+                    let room = if gathered.is_some() { *left } else { to.remaining() };
+                    let taken = here.len().min(*left).min(room);
+                    let bytes = here.get(..taken).unwrap_or_default();
+                    match gathered {
+                        Some(gathered) => gathered.extend_from_slice(bytes),
+                        None => to.put_slice(bytes),
+                    }
                     *left -= taken;
                     taken
                 }
@@ -88,13 +105,27 @@ impl<R: AsyncRead + Unpin> AsyncRead for Reading<R> {
                 }
                 State::Ended => 0,
             };
-            let is_done = matches!(state, State::Data(_));
             Pin::new(&mut *from).consume(taken);
+            let is_done = match (&*state, &mut *gathered) {
+                (State::Data(_), None) => true,
+                (State::Data(0), Some(whole)) => {
+                    put_whole(whole, to);
+                    true
+                }
+                _ => false,
+            };
             if is_done {
                 return Poll::Ready(Ok(()));
             }
         }
     }
+}
+
+/// Hands on a datagram; what has no room in it is lost, as with a socket.
+fn put_whole(whole: &mut Vec<u8>, to: &mut ReadBuf<'_>) {
+    let room = to.remaining().min(whole.len());
+    to.put_slice(whole.get(..room).unwrap_or_default());
+    whole.clear();
 }
 
 /// What follows a head.
@@ -104,8 +135,12 @@ fn next(head: &mut BytesMut) -> io::Result<State> {
         DATA => Ok(State::Data(length)),
         END => Ok(State::Ended),
         BROKEN if length <= LONGEST_REASON => Ok(State::Reason(Vec::new(), length)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "the node sent something that is not a frame")),
+        _ => Err(strange()),
     }
+}
+
+fn strange() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the node sent something that is not a frame")
 }
 
 /// Bytes as frames. Holds one frame at most.

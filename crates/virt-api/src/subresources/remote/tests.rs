@@ -27,7 +27,8 @@ impl Guests for Node {
     }
 
     fn open(&self, _: GuestName, way: Way) -> Answering<Connection> {
-        let (near, far) = tokio::io::duplex(700);
+        // Datagrams of the guest are whole, whatever the network between both programs does to them.
+        let (near, far) = tokio::io::duplex(if matches!(way, Way::Datagrams { .. }) { PIECE } else { 700 });
         self.ways.lock().unwrap().push((way, far));
         Box::pin(async move { Ok(Box::new(near) as Connection) })
     }
@@ -84,7 +85,7 @@ async fn a_node_does_nothing_to_guests_of_another() {
     let node = Arc::new(Node::default());
     let why = GuestError::Unknown("VMI default/v is on node \"blue\", not on \"red\"".to_owned());
     assert_eq!(ask(connected(&node).0, guest("blue"), Question::Pause).await, Err(why.clone()));
-    assert_eq!(open(connected(&node).0, guest("blue"), Way::Console).await.err(), Some(why));
+    assert_eq!(open(connected(&node).0, guest("blue"), Way::Console { replay: false }).await.err(), Some(why));
     assert!(node.asked.lock().unwrap().is_empty() && node.ways.lock().unwrap().is_empty());
 }
 
@@ -108,7 +109,7 @@ async fn what_was_said_before_an_end_arrives_in_both_directions() {
 #[tokio::test]
 async fn an_end_has_its_reason_and_a_lost_connection_is_not_taken_for_one() {
     let node = Arc::new(Node::default());
-    let (mut connection, mut far, stop) = opened(&node, Way::Console).await;
+    let (mut connection, mut far, stop) = opened(&node, Way::Console { replay: false }).await;
     far.write_all(b"login: ").await.unwrap();
     let mut heard = [0; 7];
     connection.read_exact(&mut heard).await.unwrap();
@@ -118,7 +119,7 @@ async fn an_end_has_its_reason_and_a_lost_connection_is_not_taken_for_one() {
     assert!(far.read_u8().await.is_err(), "the guest's end is closed");
 
     let (stream, lost) = tokio::io::duplex(900);
-    let opening = tokio::spawn(open(stream, guest("red"), Way::Console));
+    let opening = tokio::spawn(open(stream, guest("red"), Way::Console { replay: false }));
     let mut lost = lost;
     let asked: Asked = read(&mut lost, LONGEST_QUESTION).await.unwrap();
     assert_eq!(asked.guest(), &guest("red"));
@@ -134,6 +135,23 @@ async fn a_viewer_that_goes_without_a_word_leaves_the_guests_end_closed() {
     let (connection, mut far, _stop) = opened(&node, Way::Vnc { preserve: true }).await;
     drop(connection);
     assert_eq!(far.read(&mut [0; 1]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn datagrams_stay_whole_in_both_directions() {
+    let node = Arc::new(Node::default());
+    // The connection between both carries fewer bytes at once than the longest datagram has.
+    let (mut connection, mut far, _stop) = opened(&node, Way::Datagrams { port: 53 }).await;
+    let mut buffer = vec![0; PIECE];
+    for length in [1, 899, 900, 1500, 65_507] {
+        let sent: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        pass_on(&sent, &mut connection).await.unwrap();
+        let read = far.read(&mut buffer).await.unwrap();
+        assert!(buffer[..read] == sent, "{read} of {length} bytes came in");
+        pass_on(&sent, &mut far).await.unwrap();
+        let read = connection.read(&mut buffer).await.unwrap();
+        assert!(buffer[..read] == sent, "{read} of {length} bytes came out");
+    }
 }
 
 proptest! {

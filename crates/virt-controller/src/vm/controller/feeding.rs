@@ -1,4 +1,5 @@
-//! What is news for a VM: itself, its instance, its revisions, claims, data volumes, instancetypes, the configuration.
+//! What is news for a VM: itself, its instance, its revisions, claims, data volumes, classes of storage and of snapshots,
+//! instancetypes, the configuration.
 
 use std::sync::Arc;
 
@@ -12,17 +13,21 @@ use super::{Kinds, Vms};
 
 /// Declares all that a VM has to be looked at for.
 pub(super) fn feed(kit: Kit, controller: &Vms) -> Kit {
-    let Vms { vms, vmis, claims, revisions, kinds, data_volumes, configuration, .. } = controller;
+    let Vms { vms, vmis, claims, revisions, kinds, data_volumes, volume_snapshots, configuration, .. } = controller;
     let Kinds { instancetypes, cluster_instancetypes, preferences, cluster_preferences, .. } = kinds;
     let (expected, written) = (controller.expected.clone(), controller.instance_written.clone());
     let (watching, late) = (data_volumes.clone(), late_data_volumes(&kit, controller));
+    let copies = volume_snapshots.clone();
     kit.also(async move { watching.run().await })
+        .also(async move { copies.run().await })
         .reconciles(vms)
         .watch(vmis, move |change| instance_changed(change, &expected, &written))
         .watch(revisions, revision_made)
         .watch(claims, of_claim(vms))
         .also(late)
         .hears_of(data_volumes.cache(), of_claim(vms))
+        .watch(volume_snapshots.storage_classes(), of_classes(vms))
+        .hears_of(volume_snapshots.class_objects(), of_classes(vms))
         .watch(instancetypes, of_kinds(vms))
         .watch(cluster_instancetypes, of_kinds(vms))
         .watch(preferences, of_kinds(vms))
@@ -56,6 +61,15 @@ fn of_claim<T>(vms: &Cache<VirtualMachine>) -> impl Fn(&Changed<T>) -> Vec<Key> 
     move |change| {
         let users = vms.find("claim", &format!("{}/{}", change.key.namespace, change.key.name));
         users.iter().map(|vm| Key::of(&**vm)).collect()
+    }
+}
+
+/// Whether a VM's claims can be copied depends on the classes.
+fn of_classes<T>(vms: &Cache<VirtualMachine>) -> impl Fn(&Changed<T>) -> Vec<Key> + Send + use<T> {
+    let vms = vms.clone();
+    move |_| {
+        let has_claims = |vm: &&Arc<VirtualMachine>| !crate::indexes::claim_names_of_vm(vm).is_empty();
+        vms.all().iter().filter(has_claims).map(|vm| Key::of(&**vm)).collect()
     }
 }
 

@@ -176,6 +176,14 @@ fn a_guest_that_is_cut_off_waits_for_the_other_side() {
     let gave = guest.request(&Request::Give { to: to() }, now);
     assert_eq!(gave, Ok(vec![Action::Keep(Grant::Given { to: to() }), Action::Publish]));
     assert_eq!(guest.told(Told::Resumed), [Action::Publish, Action::Kill], "it is not ours any more");
+    // It had everything, and was gone before it was told to go on: QEMU still waits for its answer.
+    let mut guest = cut();
+    guest.request(&Request::Give { to: to() }, now).unwrap();
+    let returned = guest.request(&Request::Returned { by: to() }, now);
+    assert_eq!(returned, Ok(vec![Action::Keep(Grant::Holder), Action::Publish, Action::Abort]));
+    assert_eq!(guest.told(Told::NotMigrated), [Action::Publish, Action::Continue]);
+    guest.told(Told::Resumed);
+    assert_eq!(guest.domain().state, State::Running);
     // QEMU had heard it before.
     let mut guest = cut();
     guest.told(Told::Migrated);

@@ -60,6 +60,64 @@ async fn what_a_client_said_before_it_closed_arrives_and_text_is_ignored() {
     copying.await.unwrap();
 }
 
+/// What is sent at once: so many bytes that follow from a number.
+const BLOCK: usize = 512 << 10;
+
+fn block(number: u64) -> Bytes {
+    let mut state = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(BLOCK / 8).flatten().collect()
+}
+
+/// 16 MiB each way at the same time; a gigabyte with `ORLOP_SOAK=64`.
+#[tokio::test]
+async fn many_megabytes_arrive_as_they_were_sent() {
+    let blocks = u64::try_from(testkit::soak::rounds(32)).unwrap();
+    let (client, served) = tokio::io::duplex(PIECE);
+    let (guest, ours) = tokio::io::duplex(PIECE);
+    let copying = tokio::spawn(between(served, ours, None));
+    let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    let (mut to_guest, mut from_guest) = client.split();
+    let (mut from_client, mut to_client) = tokio::io::split(guest);
+    let say = async {
+        for number in 0..blocks {
+            to_guest.send(Message::Binary(block(number))).await.unwrap();
+        }
+    };
+    let hear = async {
+        let mut heard = vec![0; BLOCK];
+        for number in 0..blocks {
+            from_client.read_exact(&mut heard).await.unwrap();
+            assert!(heard == block(number), "block {number} came to the guest as another");
+        }
+    };
+    let answer = async {
+        for number in 0..blocks {
+            to_client.write_all(&block(!number)).await.unwrap();
+        }
+    };
+    let listen = async {
+        let mut heard = BytesMut::new();
+        for number in 0..blocks {
+            while heard.len() < BLOCK {
+                if let Message::Binary(bytes) = from_guest.next().await.unwrap().unwrap() {
+                    heard.extend_from_slice(&bytes);
+                }
+            }
+            assert!(heard.split_to(BLOCK) == block(!number), "block {number} came to the client as another");
+        }
+        assert!(heard.is_empty());
+    };
+    tokio::join!(say, hear, answer, listen);
+    drop((to_guest, from_guest));
+    copying.await.unwrap();
+}
+
 /// A guest whose connection breaks with a reason.
 struct Breaking;
 

@@ -1,0 +1,121 @@
+//! The ways into a guest: `orlop ssh`, `port-forward`, `vnc` and `console --tail`.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use api::kubevirt::{KubeVirt, KubeVirtPhase};
+use api::vm::VirtualMachine;
+use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use e2e::console::Console;
+
+use super::Test;
+use super::guests::{Terminal, linux};
+use super::test_host::TestHost;
+
+pub(crate) const TESTS: &[(&str, Test)] = &[("orlop_leads_into_a_guest", orlop_leads_into_a_guest)];
+
+/// A program that is ended with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a verb that lasts, and returns its first line with it.
+fn lasting(machine: &TestHost, words: &[&str]) -> Result<(Running, String)> {
+    let mut running = Running(machine.orlop(words).stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?);
+    let output = running.0.stdout.take().context("no standard output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    Ok((running, line))
+}
+
+fn orlop_leads_into_a_guest() -> Result<()> {
+    let machine = TestHost::up()?;
+    machine.create::<VirtualMachine>(linux("v", "Always")?)?;
+    machine.phase("v", Phase::Running, None)?;
+    let key = machine.data().join("key");
+    let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status()?;
+    ensure!(made.success(), "ssh-keygen failed");
+    let public = std::fs::read_to_string(key.with_extension("pub"))?;
+    let mut terminal = Terminal::log_in(&machine, "v")?;
+    terminal.run(&format!(
+        "mkdir -p ~/.ssh && echo '{}' > ~/.ssh/authorized_keys && chmod -R go= ~ ~/.ssh",
+        public.trim()
+    ))?;
+    let boot = terminal.run("cat /proc/sys/kernel/random/boot_id")?;
+    terminal.run("echo seen-$((40 + 2))")?;
+    drop(terminal);
+
+    tail(&machine)?;
+    ssh(&machine, &key, boot.trim())?;
+    let (_forwarding, line) = lasting(&machine, &["port-forward", "v", ":22"])?;
+    let address = line.strip_prefix("forwarding ").and_then(|rest| rest.split(' ').next());
+    for _ in 0..2 {
+        let mut banner = [0; 8];
+        TcpStream::connect(address.with_context(|| line.clone())?)?.read_exact(&mut banner)?;
+        ensure!(&banner == b"SSH-2.0-", "{banner:?}");
+    }
+    screen(&machine)?;
+    is_deployed(&machine)
+}
+
+/// What was written while nobody looked is shown to who asks for it, and to nobody else.
+fn tail(machine: &TestHost) -> Result<()> {
+    let mut look = machine.orlop(&["console", "v", "--tail"]);
+    let mut running = Running(look.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?);
+    let input = running.0.stdin.take().context("no standard input")?;
+    let output = running.0.stdout.take().context("no standard output")?;
+    Console::new(input, output).expect("seen-42").map(drop).context("nothing of what was written before is shown")
+}
+
+fn ssh(machine: &TestHost, key: &std::path::Path, boot: &str) -> Result<()> {
+    let known = machine.data().join("known");
+    let ssh = |vm: &str, command: &str| {
+        let mut ssh = Command::new(env!("CARGO_BIN_EXE_orlop"));
+        ssh.arg("ssh").arg("--data-dir").arg(machine.data()).arg("--identity-file").arg(key);
+        ssh.arg("--known-hosts").arg(&known).args([vm, "-o", "StrictHostKeyChecking=accept-new", command]);
+        ssh.stdin(Stdio::null()).output()
+    };
+    let output = ssh("root@v", "cat /proc/sys/kernel/random/boot_id; exit 7")?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    ensure!(told.trim() == boot, "{told:?} instead of {boot:?}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.code() == Some(7), "the command's exit code is {:?}", output.status);
+    // As virtctl names it.
+    e2e::output(Command::new("ssh-keygen").args(["-F", "vmi.v.default", "-f"]).arg(&known))?;
+    let output = ssh("root@nobody", "true")?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(told.contains("VM \"nobody\" was not found in namespace default"), "{told}");
+    Ok(())
+}
+
+fn screen(machine: &TestHost) -> Result<()> {
+    let (_proxy, line) = lasting(machine, &["vnc", "v", "--proxy-only"])?;
+    let port: serde_json::Value = serde_json::from_str(&line).with_context(|| line.clone())?;
+    let port = port["port"].as_u64().and_then(|port| u16::try_from(port).ok()).with_context(|| line.clone())?;
+    let mut greeting = [0; 8];
+    TcpStream::connect(("127.0.0.1", port))?.read_exact(&mut greeting)?;
+    ensure!(&greeting == b"RFB 003.", "{greeting:?}");
+    let picture = machine.data().join("picture.png");
+    let picture_words = picture.display().to_string();
+    e2e::output(&mut machine.orlop(&["vnc", "v", "--screenshot", &picture_words]))?;
+    ensure!(std::fs::read(&picture)?.starts_with(b"\x89PNG"), "no picture");
+    Ok(())
+}
+
+/// What clients wait for before they make VMs.
+fn is_deployed(machine: &TestHost) -> Result<()> {
+    let api: kube::Api<KubeVirt> = kube::Api::namespaced(machine.client(), "kubevirt");
+    let object = machine.runtime.block_on(api.get("kubevirt"))?;
+    let status = object.status.context("the KubeVirt object has no status")?;
+    ensure!(status.phase == Some(KubeVirtPhase::Deployed), "{status:?}");
+    ensure!(status.observed_generation == object.metadata.generation, "{status:?}");
+    let conditions = status.conditions.unwrap_or_default();
+    ensure!(conditions.iter().any(|one| one.type_ == "Available" && one.status.as_str() == "True"), "{conditions:?}");
+    Ok(())
+}
