@@ -127,16 +127,23 @@ impl NodeKeeper {
         self.nodes.synced().await;
         self.kubevirts.synced().await;
         loop {
-            if self.settings.labels || self.settings.devices {
+            // From before the look, which takes a while: a device that goes meanwhile is heard of after it.
+            let changes = self.looks().then(watch_devices).flatten();
+            if self.looks() {
                 self.look().await;
             }
             let present = devices::present();
             tokio::select! {
                 biased;
                 () = self.offer(&present) => {}
-                () = self.outdated(&present) => {}
+                () = self.outdated(&present, changes) => {}
             }
         }
+    }
+
+    /// Whether anybody wants to know what there is on this node.
+    fn looks(&self) -> bool {
+        self.settings.labels || self.settings.devices
     }
 
     /// Devices and a heartbeat, for ever.
@@ -198,20 +205,18 @@ impl NodeKeeper {
 
     /// Resolves when what was found may be true no more: KVM came, went, changed hands, or failed a guest; another device
     /// came; or nothing was found at all, and some time has passed.
-    async fn outdated(&self, present: &[Kind]) {
-        if !self.settings.labels && !self.settings.devices {
+    async fn outdated(&self, present: &[Kind], mut changes: Option<Watch>) {
+        if !self.looks() {
             return std::future::pending().await;
         }
         if matches!(*self.found.borrow(), Found::Nothing(_)) {
             return sleep(ASK_AGAIN).await;
         }
-        let watch = folders::open_own(Path::new(DEVICE_FOLDER)).and_then(|folder| Watch::on(folder.as_fd()));
-        let mut watch = watch.inspect_err(|error| tracing::warn!(%error, "cannot watch /dev/kvm for changes")).ok();
         // One that goes is noticed by whoever offers it.
         while devices::present().iter().all(|kind| present.contains(kind)) {
             let changed = async {
-                match &watch {
-                    Some(watch) => watch.changed().await,
+                match &changes {
+                    Some(changes) => changes.changed().await,
                     None => std::future::pending().await,
                 }
             };
@@ -221,7 +226,7 @@ impl NodeKeeper {
                 changed = changed => changed.is_err(),
             };
             if is_lost {
-                watch = None;
+                changes = None;
             }
             // The same answer, remembered or found anew, changes nothing.
             let now = self.find().await.ok();
@@ -293,6 +298,12 @@ impl NodeKeeper {
         let object = self.kubevirts.all().into_iter().min_by_key(|one| (one.creation_timestamp(), one.uid()));
         ClusterConfig::new(object.as_deref())
     }
+}
+
+/// Hears of devices that come and go from now on, if this machine can tell.
+fn watch_devices() -> Option<Watch> {
+    let watch = folders::open_own(Path::new(DEVICE_FOLDER)).and_then(|folder| Watch::on(folder.as_fd()));
+    watch.inspect_err(|error| tracing::warn!(%error, "cannot watch /dev/kvm for changes")).ok()
 }
 
 fn heartbeat(mut labels: Map<String, Value>, is_able: bool, pins: bool, door: Option<&str>, now: Timestamp) -> Value {

@@ -18,6 +18,7 @@ use crate::test_host::TestHost;
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_broken_kvm_is_told_and_guests_are_emulated", a_broken_kvm_is_told_and_guests_are_emulated),
     ("a_kvm_that_goes_away_is_noticed", a_kvm_that_goes_away_is_noticed),
+    ("a_kvm_that_goes_away_while_qemu_is_asked_is_noticed", a_kvm_that_goes_away_while_qemu_is_asked_is_noticed),
     ("a_guest_that_kvm_cannot_run_tells_so", a_guest_that_kvm_cannot_run_tells_so),
     ("a_guest_that_kvm_fails_has_the_machine_ask_again", a_guest_that_kvm_fails_has_the_machine_ask_again),
     ("an_operators_choice_of_accelerator_is_followed", an_operators_choice_of_accelerator_is_followed),
@@ -115,6 +116,15 @@ fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
     machine.until_some("launcher that asks for it", || {
         launcher(&machine, "fast").ok()?.1.contains("devices.kubevirt.io/vhost-net").then_some(())
     })
+}
+
+fn a_kvm_that_goes_away_while_qemu_is_asked_is_noticed() -> Result<()> {
+    // Between virt-handler's look at the device and what QEMU answers it.
+    let qemu = StandIn::new("qemu", &format!("[[ \"$*\" != *none,accel=kvm* ]] || rm -f /dev/kvm; {GOOD}"))?;
+    let path = qemu.path();
+    let machine = TestHost::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
+    until(&machine, "emulation: there is no /dev/kvm")?;
+    Ok(())
 }
 
 /// The UID of a VM's launcher, and what it asks for.
