@@ -60,7 +60,7 @@ COUNT := $(or $(COUNT),10000)
 
 .PHONY: seeds
 seeds: toolchain ## run new seeds of the simulation; choose with COUNT=100, FROM=7 and SCENE=virtual_machines
-	@for scene in $(or $(SCENE),seeds services virtual_machines); do
+	@for scene in $(or $(SCENE),seeds services virtual_machines vm_pools); do
 	    echo "== $$scene: make seeds SCENE=$$scene FROM=$(FROM) COUNT=$(COUNT)"
 	    ORLOP_SIM_SEED=$(FROM)..$$(($(FROM) + $(COUNT))) cargo test --profile seeds --locked --package simulation \
 	        --test "$$scene" -- --nocapture what_must_hold_holds_for_every_seed

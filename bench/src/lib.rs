@@ -7,6 +7,7 @@ pub mod density;
 pub mod garbage;
 pub mod rounds;
 pub mod scheduler;
+pub mod volumes;
 mod watched;
 
 /// The resident memory of a process in KiB, by the kernel's account; zero if it is gone.

@@ -105,7 +105,15 @@ pub fn machines_on_kubernetes(orlop: &Path) -> Result<()> {
 /// # Errors
 /// With every difference that is not a known one.
 pub fn compare(orlop: &Path) -> Result<()> {
-    compare::run(orlop)
+    compare::run(orlop, &compare::DEPLOYMENTS)
+}
+
+/// The same with replication controllers, services and disruption budgets.
+///
+/// # Errors
+/// As for [`compare`].
+pub fn compare_services(orlop: &Path) -> Result<()> {
+    compare::run(orlop, &compare::SERVICES)
 }
 
 /// Each controller with the rights of its own service account and no others, on a real API server; and who sees what

@@ -173,5 +173,8 @@ pub mod taint {
     pub const DRAIN: &str = "kubevirt.io/drain";
 }
 
+/// The condition of a claim: it is False while there is not enough room for what it asks for.
+pub const HAS_ROOM: &str = "orlop.dev/HasRoom";
+
 /// The pod condition that tells whether the guest is not paused; a readiness gate of the launcher pod.
 pub const UNPAUSED_READINESS_GATE: &str = "kubevirt.io/virtual-machine-unpaused";

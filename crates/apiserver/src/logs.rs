@@ -15,6 +15,8 @@ pub struct LogRequest {
     pub uid: String,
     /// The container, which the pod has.
     pub container: String,
+    /// Its image.
+    pub image: String,
     /// Go on until the container ends.
     pub follow: bool,
     /// Of the container before the last restart.

@@ -1,5 +1,6 @@
 //! What a kind needs beyond its schema. Most need nothing: their row in the table is all there is.
 
+mod budget;
 mod certificate;
 pub(crate) mod crd;
 mod namespace;
@@ -123,6 +124,7 @@ pub(crate) fn of(group: &str, plural: &str) -> &'static dyn Strategy {
         ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets") => &workload::Workload,
         ("", "replicationcontrollers") => &workload::ReplicationController,
         ("batch", "jobs") => &workload::Job,
+        ("policy", "poddisruptionbudgets") => &budget::Budget,
         ("certificates.k8s.io", "certificatesigningrequests") => &certificate::SigningRequest,
         _ => &Plain,
     }
@@ -166,6 +168,15 @@ fn immutable(field: &str, value: &Value) -> FieldError {
     };
     let message = format!("Invalid value: {value}: field is immutable");
     FieldError { field: field.to_owned(), reason: Reason::Invalid, message }
+}
+
+fn invalid(field: &str, value: &Value, why: &str) -> FieldError {
+    FieldError { field: field.to_owned(), reason: Reason::Invalid, message: format!("Invalid value: {value}: {why}") }
+}
+
+/// What is wrong with a number that counts something.
+fn negative(field: &str, value: &Value) -> Option<FieldError> {
+    value.as_i64().filter(|number| *number < 0).map(|_| invalid(field, value, "must be greater than or equal to 0"))
 }
 
 fn forbidden(field: &str, why: &str) -> FieldError {

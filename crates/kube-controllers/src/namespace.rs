@@ -117,10 +117,14 @@ impl NamespaceController {
         Ok(Some(left).filter(|left| !left.kinds.is_empty()))
     }
 
-    /// Deletes all that is in the namespace, and tells what is left of it.
+    /// Deletes all that is in the namespace, and tells what is left of it. Pods go first: as long as one runs, what it reads and
+    /// what guards it stays.
     async fn empty(&self, namespace: &str) -> Result<Left, kube::Error> {
         let mut left = Left::default();
         for Content { resource, as_collection } in contents(&self.discovery.groups().await?) {
+            if !left.is_empty() && left.kinds.iter().all(is_pods) {
+                return Ok(left);
+            }
             let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
             let found = api.list_metadata(&ListParams::default()).await?;
             if found.items.is_empty() {
@@ -194,6 +198,10 @@ impl NamespaceController {
         api.replace_status(&namespace.name_any(), &PostParams::default(), &written).await?;
         Ok(())
     }
+}
+
+fn is_pods(resource: &ApiResource) -> bool {
+    resource.group.is_empty() && resource.plural == "pods"
 }
 
 fn finalizers(objects: &[PartialObjectMeta<DynamicObject>]) -> Vec<Vec<String>> {

@@ -87,3 +87,29 @@ async fn what_holds_it_is_told() {
     maps.patch("a", &PatchParams::default(), &Patch::Merge(&free)).await.unwrap();
     assert!(gone(&namespaces, "n").await);
 }
+
+/// As long as a pod runs, what it reads stays; and the namespace says what holds the pod.
+#[tokio::test(start_paused = true)]
+async fn pods_go_first_and_what_holds_them_is_told() {
+    let client = start().await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    let held = json!({ "name": "p", "finalizers": ["example.com/hold"] });
+    make::<Pod>(&client, "n", json!({ "metadata": held, "spec": { "containers": [{ "name": "c", "image": "i" }] } }))
+        .await;
+    make::<ConfigMap>(&client, "n", json!({ "metadata": { "name": "a" } })).await;
+    namespaces.delete("n", &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "n");
+    assert!(maps.get("a").await.unwrap().metadata.deletion_timestamp.is_none());
+    let status = namespaces.get("n").await.unwrap().status.unwrap();
+    let conditions = status.conditions.unwrap();
+    let truth = |kind: &str| conditions.iter().find(|one| one.type_ == kind).map(|one| one.status.as_str());
+    assert_eq!(truth("NamespaceDeletionContentFailure"), Some("False"));
+    assert_eq!(truth("NamespaceFinalizersRemaining"), Some("True"));
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "n");
+    let released = json!({ "metadata": { "finalizers": null } });
+    pods.patch("p", &PatchParams::default(), &Patch::Merge(&released)).await.unwrap();
+    assert!(gone(&namespaces, "n").await);
+}

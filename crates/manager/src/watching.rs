@@ -52,40 +52,56 @@ impl Backoff for Patience {
     }
 }
 
-/// An object as it was sent. Watches are of this, whatever the kind: what keeps up a watch is compiled once, and one object
+/// An object as it was sent, but for who manages which field: no controller reads it, and it is half of many objects. Watches are of this, whatever the kind: what keeps up a watch is compiled once, and one object
 /// that cannot be read does not end the watch of all.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     /// What a watcher needs of it: name, namespace and version.
     metadata: ObjectMeta,
-    text: Box<RawValue>,
+    text: Box<str>,
 }
 
 impl Sent {
     /// Reads the object.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
-        serde_json::from_str(self.text.get())
+        serde_json::from_str(&self.text)
     }
+}
+
+/// What of an object's text is looked at before its kind is known.
+#[derive(Deserialize)]
+struct Head<'a> {
+    #[serde(borrow)]
+    metadata: Name<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Name<'a> {
+    name: Option<String>,
+    namespace: Option<String>,
+    resource_version: Option<String>,
+    #[serde(borrow)]
+    managed_fields: Option<&'a RawValue>,
+}
+
+/// The text of an object with nothing in the place of a value that is a part of it.
+fn without<'a>(text: &'a str, value: &'a RawValue) -> Option<Box<str>> {
+    let start = (value.get().as_ptr() as usize).checked_sub(text.as_ptr() as usize)?;
+    let (before, rest) = text.split_at_checked(start)?;
+    let after = rest.strip_prefix(value.get())?;
+    Some([before, "null", after].concat().into())
 }
 
 impl<'de> Deserialize<'de> for Sent {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Head {
-            metadata: Name,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Name {
-            name: Option<String>,
-            namespace: Option<String>,
-            resource_version: Option<String>,
-        }
         // A server sends an event's type before its object, so that the text is at hand.
         let text: Box<RawValue> = Deserialize::deserialize(deserializer)?;
         let Head { metadata } = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
-        let Name { name, namespace, resource_version } = metadata;
+        let Name { name, namespace, resource_version, managed_fields } = metadata;
         let metadata = ObjectMeta { name, namespace, resource_version, ..ObjectMeta::default() };
+        let kept = managed_fields.and_then(|value| without(text.get(), value));
+        let text = kept.unwrap_or_else(|| text.into());
         Ok(Self { metadata, text })
     }
 }
@@ -124,4 +140,51 @@ pub(crate) fn watch(client: Client, resource: &ApiResource, labels: &str, fields
     let api = Api::<Sent>::all_with(client, resource);
     let config = watcher::Config::default().streaming_lists().labels(labels).fields(fields);
     watcher(api, config).backoff(patience).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(text: &str) -> Sent {
+        serde_json::from_str(text).unwrap()
+    }
+
+    proptest! {
+        /// Whatever else an object says, also in its data, is kept as it was sent.
+        #[test]
+        fn who_manages_which_field_is_dropped_on_arrival(
+            data in prop::collection::btree_map("[a-z]{1,3}", "[ -~]{0,20}|\"managedFields\":\\[1\\]", 0..4),
+            managers in prop::collection::vec("[a-z\"\\\\]{0,5}", 0..3),
+            is_last: bool,
+        ) {
+            let managed: Vec<Value> = managers
+                .iter()
+                .map(|manager| json!({ "manager": manager, "fieldsV1": { "f:data": { "f:managedFields": {} } } }))
+                .collect();
+            let (data, managed) = (json!(data), json!(managed));
+            // The order of the fields is the server's.
+            let text = match is_last {
+                true => format!("{{\"data\":{data},\"metadata\":{{\"name\":\"a\",\"managedFields\":{managed}}}}}"),
+                false => format!("{{\"metadata\":{{\"managedFields\": {managed} ,\"name\":\"a\"}},\"data\":{data}}}"),
+            };
+            let sent = read(&text);
+            prop_assert_eq!(sent.meta().name.as_deref(), Some("a"));
+            let map: ConfigMap = sent.read().unwrap();
+            prop_assert_eq!(&map.metadata.managed_fields, &None);
+            prop_assert_eq!(json!(map.data.unwrap_or_default()), data);
+        }
+    }
+
+    #[test]
+    fn an_object_that_nobody_manages_is_kept_as_it_was_sent() {
+        for text in [r#"{"metadata":{"name":"a"}}"#, r#"{"metadata":{"name":"a","managedFields":null}}"#] {
+            assert_eq!(&*read(text).text, text);
+        }
+        assert!(serde_json::from_str::<Sent>("{}").is_err());
+    }
 }

@@ -25,6 +25,7 @@ mod dns;
 pub mod logs;
 mod machine;
 mod node;
+pub mod output;
 pub mod parts;
 mod pod;
 mod probes;
@@ -260,6 +261,8 @@ impl Agent {
             Some(entry) => entry.lock().await.states(),
             None => None,
         };
+        let image = pod.spec.as_ref().and_then(|spec| output::image_of(spec, container)).unwrap_or_default();
+        let (container, options) = output::read(container, image, options.clone());
         let name = container.to_owned();
         let ended = Box::pin(async move {
             let Some(mut states) = states else { return };
@@ -268,7 +271,7 @@ impl Agent {
             drop(states.wait_for(over).await);
         });
         let folder = self.shared.logs_of(&which).join(container);
-        logs::read(&folder, options, ended, (self.shared.now)())
+        logs::read(&folder, &options, ended, (self.shared.now)())
     }
 }
 

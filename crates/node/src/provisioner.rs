@@ -10,6 +10,7 @@
 
 mod claims;
 mod decide;
+mod room;
 mod snapshots;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use tokio::sync::Semaphore;
 
 use decide::origin::Named;
 use decide::{VOLUME_PROTECTION, VolumePlan, origin, snapshot};
+use room::Promises;
 
 /// The provisioner, as storage classes name it.
 pub const NAME: &str = "orlop.dev/local";
@@ -99,6 +101,9 @@ pub struct Provisioner {
     snapshot_classes: Cache<VolumeSnapshotClass>,
     queue: Queue<Work>,
     recorder: Recorder,
+    /// How much claims may ask for together, in percent of the room; none if anything may be asked for.
+    overcommit: Option<u64>,
+    promises: Promises,
 }
 
 fn claims_of(pod: &Pod) -> Vec<String> {
@@ -144,6 +149,8 @@ impl Provisioner {
             snapshot_classes: context.caches.of(&[]),
             queue: context.queue("local-volumes"),
             recorder: context.recorder.of("local-provisioner"),
+            overcommit: None,
+            promises: Promises::default(),
         }
     }
 
@@ -203,6 +210,10 @@ impl Provisioner {
                 change = volumes.next() => {
                     if let Some(claim) = change.new.as_ref().or(change.old.as_ref()).and_then(|volume| owner(volume)) {
                         self.queue.add(Work::Claim(claim));
+                    }
+                    if change.new.is_none() {
+                        self.promises.forget(&change.key.name);
+                        self.wake_refused();
                     }
                     self.queue.add(Work::Volume(change.key));
                 }

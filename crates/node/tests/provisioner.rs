@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use api::names::HAS_ROOM;
 use apiserver::InProcess;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt as _};
@@ -25,6 +26,9 @@ async fn start(folder: &Path) -> Client {
     start_in(&world, own, folder).await
 }
 
+/// In percent: any disk has room for a claim of 1Gi, and none for one of 1Ei.
+const OVERCOMMIT: u64 = 100_000;
+
 /// The server as the provisioner sees it.
 fn service(world: &World) -> InProcess {
     world.service_as(Component::Node("here".to_owned()).controller(LOCAL_VOLUMES))
@@ -34,7 +38,7 @@ async fn start_in(world: &World, own: Client, folder: &Path) -> Client {
     world.define(&["VolumeSnapshot", "VolumeSnapshotContent", "VolumeSnapshotClass"]).await;
     let context = world.context(own);
     let storage = storage::volumes::files::Files::open(folder).unwrap();
-    let provisioner = Provisioner::new(&context, "here", Arc::new(storage));
+    let provisioner = Provisioner::new(&context, "here", Arc::new(storage)).overcommitting(OVERCOMMIT);
     tokio::spawn(async move { provisioner.run().await });
     world::watch(&context);
     let client = world.client();
@@ -58,6 +62,31 @@ fn claim(spec: &Value) -> Value {
 
 fn is_bound(claim: Option<&PersistentVolumeClaim>) -> bool {
     claim.is_some_and(|claim| claim.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Bound")))
+}
+
+#[tokio::test]
+async fn a_claim_beyond_the_room_is_told_how_much_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = start(folder.path()).await;
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    create(&claims, claim(&json!({ "resources": { "requests": { "storage": "1Ei" } } }))).await;
+    let told = |claim: Option<&PersistentVolumeClaim>| {
+        let conditions = claim.and_then(|claim| claim.status.as_ref()?.conditions.as_ref());
+        conditions.into_iter().flatten().find(|one| one.type_ == HAS_ROOM).cloned()
+    };
+    let refused =
+        await_condition(claims.clone(), "data", |claim: Option<&PersistentVolumeClaim>| told(claim).is_some());
+    let condition = told(refused.await.unwrap().as_ref()).unwrap();
+    let message = condition.message.unwrap();
+    assert_eq!((condition.status.as_str(), condition.reason.as_deref()), ("False", Some("InsufficientStorage")));
+    assert!(message.starts_with("the claim asks for 1Ei, and ") && message.contains("are left"), "{message}");
+    // Others are served meanwhile, and nothing was made for it.
+    let mut second = claim(&json!({}));
+    second["metadata"]["name"] = json!("other");
+    create(&claims, second).await;
+    await_condition(claims.clone(), "other", is_bound).await.unwrap();
+    let volumes: Api<PersistentVolume> = Api::all(client);
+    assert_eq!(volumes.list(&ListParams::default()).await.unwrap().items.len(), 1);
 }
 
 #[tokio::test]

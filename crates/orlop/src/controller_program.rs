@@ -30,8 +30,8 @@ pub(crate) struct Arguments {
     election: ElectionArguments,
     #[command(flatten)]
     serving: ServingArguments,
-    /// Average number of requests per second to the API server; 0 means no limit.
-    #[arg(long, default_value_t = 50.0, env = "ORLOP_KUBE_API_QPS")]
+    /// Average number of requests per second to the API server; 0 means no limit, since API servers have flow control.
+    #[arg(long, default_value_t = 0.0, env = "ORLOP_KUBE_API_QPS")]
     kube_api_qps: f64,
     /// Number of requests to the API server that may exceed that average in a burst.
     #[arg(long, default_value_t = 100, env = "ORLOP_KUBE_API_BURST")]

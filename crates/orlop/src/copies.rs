@@ -16,9 +16,9 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::controller_program::duration;
+use crate::progress::{Bar, Progress};
 use crate::target::{Target, machine};
 
 /// Whether to wait for what was asked for.
@@ -80,17 +80,6 @@ pub(crate) struct CloneArguments {
     target: Target,
 }
 
-/// How far something is.
-#[derive(Debug, PartialEq, Eq)]
-enum Progress {
-    /// It goes on, and this is what is being done.
-    Goes(String),
-    /// It is done.
-    Done,
-    /// It will not be done, for this reason.
-    Failed(String),
-}
-
 pub(crate) fn snapshot(arguments: &SnapshotArguments, out: &mut impl Write) -> anyhow::Result<()> {
     let SnapshotArguments { vm, name, waiting, target } = arguments;
     with_client(target, async |client| {
@@ -146,7 +135,7 @@ pub(crate) fn clone(arguments: &CloneArguments, out: &mut impl Write) -> anyhow:
     })
 }
 
-fn with_client(target: &Target, run: impl AsyncFnOnce(Client) -> anyhow::Result<()>) -> anyhow::Result<()> {
+pub(crate) fn with_client(target: &Target, run: impl AsyncFnOnce(Client) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(async { run(target.client().await?).await })
 }
@@ -163,7 +152,7 @@ fn named(name: Option<&str>, after: &str) -> Value {
     name.map_or_else(|| json!({ "generateName": format!("{after}-") }), |name| json!({ "name": name }))
 }
 
-async fn create<K>(client: &Client, object: Value) -> anyhow::Result<String>
+pub(crate) async fn create<K>(client: &Client, object: Value) -> anyhow::Result<String>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -180,7 +169,7 @@ where
 }
 
 /// Shows each step as it comes, until the last.
-async fn follow<K>(
+pub(crate) async fn follow<K>(
     client: &Client,
     name: &str,
     waiting: &Waiting,
@@ -198,24 +187,19 @@ where
     if !waiting.wait {
         return Ok(());
     }
-    let begun = Instant::now();
+    let mut bar = Bar::begin();
     let steps = async {
         let mut changes = std::pin::pin!(watcher::watch_object(Api::<K>::default_namespaced(client.clone()), name));
-        let mut told = String::new();
         while let Some(change) = changes.next().await {
             let Some(seen) = change.context("ask the API server")? else { bail!("{name} was deleted") };
             match progress(&seen) {
-                Progress::Goes(step) if step != told => {
-                    writeln!(out, "{:6} ms  {step}", begun.elapsed().as_millis())?;
-                    out.flush()?;
-                    told = step;
+                Progress::Goes(step) => bar.show(out, &step, None)?,
+                Progress::Part { step, percent } => bar.show(out, &step, Some(percent))?,
+                Progress::Done => return Ok(bar.end(out, "done")?),
+                Progress::Failed(why) => {
+                    bar.leave(out)?;
+                    bail!("{name} failed: {why}")
                 }
-                Progress::Goes(_) => {}
-                Progress::Done => {
-                    writeln!(out, "{:6} ms  done", begun.elapsed().as_millis())?;
-                    return Ok(());
-                }
-                Progress::Failed(why) => bail!("{name} failed: {why}"),
             }
         }
         bail!("the watch has ended")

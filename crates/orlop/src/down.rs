@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::controller_program::duration;
 use crate::target::Data;
-use crate::up::{self, lock, paths};
+use crate::up::{self, lock, paths, storage};
 
 /// Stop all VMs and pods on this machine, then Orlop itself.
 #[derive(clap::Args)]
@@ -46,6 +46,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
     let _lock = lock::wait(&data)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(stop(arguments, &data, out))?;
+    storage::close(&data, arguments.purge)?;
     if arguments.purge {
         std::fs::remove_dir_all(&data).with_context(|| format!("remove {}", data.display()))?;
     }

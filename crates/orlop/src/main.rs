@@ -16,6 +16,7 @@ mod exec_guarded;
 mod export;
 mod get;
 mod hollow;
+mod import;
 mod kubeconfig;
 mod lifecycle;
 mod logging;
@@ -26,6 +27,7 @@ mod node;
 mod of_node;
 mod port_forward;
 mod process_memory;
+mod progress;
 mod quota;
 mod rotating;
 mod run;
@@ -93,6 +95,7 @@ enum Command {
     Restore(copies::RestoreArguments),
     Clone(copies::CloneArguments),
     Export(export::Arguments),
+    Import(import::Arguments),
     Console(console::Arguments),
     Ssh(ssh::Arguments),
     PortForward(port_forward::Arguments),
@@ -150,6 +153,7 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => copies::restore(&arguments, &mut std::io::stdout()),
         Command::Clone(arguments) => copies::clone(&arguments, &mut std::io::stdout()),
         Command::Export(arguments) => export::run(&arguments, &mut std::io::stdout()),
+        Command::Import(arguments) => import::run(&arguments, &mut std::io::stdout()),
         Command::Console(arguments) => console::run(&arguments),
         Command::Ssh(arguments) => ssh::run(&arguments),
         Command::PortForward(arguments) => port_forward::run(&arguments, &mut std::io::stdout()),

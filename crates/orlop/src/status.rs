@@ -48,10 +48,15 @@ fn left_running(data: &Path) -> String {
 }
 
 fn tell(report: &Report) -> String {
-    let Report { pid, server, components, less, facts, nodes } = report;
+    let Report { pid, server, components, less, facts, storage, nodes } = report;
     let mut lines = vec![format!("orlop {} is up, pid {pid}", env!("CARGO_PKG_VERSION"))];
     lines.push(format!("  {:18}{server}", "server"));
     lines.extend(facts.iter().map(|(name, value)| format!("  {name:18}{value}")));
+    if let Some(storage) = storage {
+        lines.push(format!("  {:18}{}", "volumes", storage.volumes));
+        lines.push(format!("  {:18}{}", "clones", storage.clones));
+        lines.extend(storage.remedy.iter().map(|remedy| format!("  {:18}-> {remedy}", "")));
+    }
     if !less.is_empty() {
         lines.push("degraded".to_owned());
     }
@@ -86,6 +91,7 @@ mod tests {
 
     use super::*;
     use crate::up::nodes::Trouble;
+    use crate::up::storage::StorageReport;
 
     #[test]
     fn each_part_has_a_line() {
@@ -95,13 +101,21 @@ mod tests {
         let less = vec![Less { what: "no KVM".to_owned(), why: "slow".to_owned(), remedy: "fix it".to_owned() }];
         let full = Trouble { why: "DiskPressure: full".to_owned(), remedies: vec!["free some space".to_owned()] };
         let nodes = BTreeMap::from([("a".to_owned(), None), ("b".to_owned(), Some(full))]);
-        let report = Report { pid: 7, server: "https://s".to_owned(), components, less, facts, nodes };
+        let storage = Some(StorageReport {
+            volumes: "/v on ext4, 1Gi of 2Gi free".to_owned(),
+            clones: "plain copies".to_owned(),
+            remedy: Some("use XFS".to_owned()),
+        });
+        let report = Report { pid: 7, server: "https://s".to_owned(), components, less, facts, storage, nodes };
         assert_eq!(
             tell(&report),
             format!(
                 "orlop {} is up, pid 7\n\
                  \x20 server            https://s\n\
                  \x20 runtime           runc 1\n\
+                 \x20 volumes           /v on ext4, 1Gi of 2Gi free\n\
+                 \x20 clones            plain copies\n\
+                 \x20                   -> use XFS\n\
                  degraded\n\
                  \x20 no KVM            slow\n\
                  \x20                   -> fix it\n\

@@ -33,10 +33,11 @@ impl Sight<'_> {
 
     /// Why it does not run as it should; none if it does, or nobody knows yet.
     pub(crate) fn reason(&self) -> Option<String> {
+        let filling = self.condition("Provisioning", &ConditionStatus::True);
         let condition = TELLING.into_iter().find_map(|kind| self.condition(kind, &ConditionStatus::False));
         let paused = || self.condition("Paused", &ConditionStatus::True);
         let failure = || self.condition("Failure", &ConditionStatus::True);
-        condition.or_else(paused).or_else(failure).or_else(|| self.crash())
+        filling.or(condition).or_else(paused).or_else(failure).or_else(|| self.crash())
     }
 
     /// The last warning tells more than the count of failures, which is all that the VM itself keeps.
@@ -113,6 +114,17 @@ mod tests {
         let sight = Sight { vm: Some(&vm), ..Sight::default() };
         assert_eq!(sight.reason().as_deref(), Some("0/1 nodes: Insufficient memory"));
         assert!(remedy(sight.printable().unwrap(), "a").unwrap().contains("orlop status"));
+    }
+
+    #[test]
+    fn a_vm_whose_disk_is_imported_says_how_far_it_is() {
+        let message = "the DataVolume d is being imported: 42%";
+        let filling = json!([
+            { "type": "DataVolumesReady", "status": "False", "message": "Not all of the VMI's DVs are ready" },
+            { "type": "Provisioning", "status": "True", "reason": "VolumesNotReady", "message": message },
+        ]);
+        let vm = vm("Provisioning", &filling);
+        assert_eq!(Sight { vm: Some(&vm), ..Sight::default() }.reason().as_deref(), Some(message));
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) mod preflight;
 mod reach;
 mod relay;
 pub(crate) mod report;
+pub(crate) mod storage;
 mod unheeded;
 mod unit;
 mod vhost;
@@ -46,7 +47,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use virt_controller::export::External;
-use virt_controller::{Launcher, Nodes};
+use virt_controller::{COMPUTE, Launcher, Nodes};
 use virt_handler::NodeGuests;
 use virt_server::Component;
 
@@ -81,6 +82,8 @@ pub(crate) struct Arguments {
     quota: quota::Arguments,
     #[command(flatten)]
     node: node::Arguments,
+    #[command(flatten)]
+    storage: storage::Arguments,
     /// Run this many nodes on this machine, each a process of its own with its share of the machine: a place to try what a
     /// cluster does. `orlop node` stops them, starts them and cuts them off one by one.
     #[arg(long, value_name = "COUNT", env = "ORLOP_NODES", value_parser = count, conflicts_with = "hollow_nodes")]
@@ -135,7 +138,7 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
 
 async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl Write) -> anyhow::Result<()> {
     let begun = Instant::now();
-    let Arguments { listen, quota, node, nodes, hollow_nodes, .. } = arguments;
+    let Arguments { listen, quota, node, storage, nodes, hollow_nodes, .. } = arguments;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let control = control::listen(data)?;
@@ -146,7 +149,7 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     let found = async {
         match hollow_nodes {
             Some(_) => Ok(None),
-            None => node.find(data, home).await.map(Some),
+            None => node.find(data, home).await?.keep_volumes(storage, data).await.map(Some),
         }
     };
     let guests = NodeGuests::default();
@@ -162,6 +165,7 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     }
     let facts = found.as_ref().map(node::Found::facts).unwrap_or_default();
     let less = found.as_ref().map(node::Found::less).unwrap_or_default();
+    let storage = found.as_ref().and_then(node::Found::storage);
     let mut components = Components::new(server.clone());
     let findings = found.as_ref().map(node::Found::findings);
     let qemu = found.as_ref().and_then(node::Found::own_qemu);
@@ -177,7 +181,8 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
         (None, _) => node::start_hollow(&mut components, hollow_nodes.unwrap_or(1)),
     };
     let nodes = nodes::follow(components::client(&server, &Component::Status));
-    let reporter = Reporter { address, server: None, pages: components.pages(), facts, less, findings, nodes, agents };
+    let pages = components.pages();
+    let reporter = Reporter { address, server: None, pages, facts, less, findings, storage, nodes, agents };
     deployed::follow(setup, reporter.clone());
     let (asked, reporter) = (reporter.clone(), Reporter { server: Some(server.clone()), ..reporter });
     server.ready_when(move || asked.report().checks());
@@ -279,10 +284,14 @@ fn start_controllers(
     };
     components.start("kube-controllers", Component::ControllerManager, kube_controllers::table::DESCRIPTORS, settings);
     components.start("scheduler", Component::Scheduler, scheduler::DESCRIPTORS, DEFAULT_SCHEDULER.to_owned());
-    let mut settings = virt_controller::Settings::following(launcher);
-    settings.image_volumes = Some(true);
-    settings.exports = Some(External { host: host.to_string(), authority: read("ca.crt")? });
-    components.start("virt-controller", Component::VirtController, virt_controller::DESCRIPTORS, settings);
+    let external = External { host: host.to_string(), authority: read("ca.crt")? };
+    components.start_with("virt-controller", Component::VirtController, virt_controller::DESCRIPTORS, |limiter| {
+        let mut settings = virt_controller::Settings::following(launcher);
+        settings.image_volumes = Some(true);
+        settings.exports = Some(external);
+        settings.limiter = Some(limiter);
+        settings
+    });
     let settings = data_volumes::Settings::new(MACHINE_IMAGE);
     components.start("data-volumes", Component::DataVolumes, data_volumes::DESCRIPTORS, settings);
     Ok(())
@@ -297,6 +306,8 @@ fn launcher(qemu: Option<String>, findings: Option<watch::Receiver<Option<Findin
         nodes,
         qemu: qemu.clone(),
         version: version.clone(),
+        // A launcher's standard output is its guest's console and nothing else.
+        console_log: Some(::node::agent::output::image(COMPUTE)),
         ..Launcher::new(MACHINE_IMAGE)
     };
     let Some(mut findings) = findings else { return watch::channel(rendered(Nodes::default())).1 };

@@ -43,6 +43,14 @@ fn deployments_end_up_as_with_kubernetes() {
 
 #[test]
 #[ignore = "needs the real peers: make test-peers"]
+fn services_and_budgets_end_up_as_with_kubernetes() {
+    if let Err(error) = controllers::compare_services(orlop()) {
+        panic!("{error:#}");
+    }
+}
+
+#[test]
+#[ignore = "needs the real peers: make test-peers"]
 fn controllers_need_no_more_rights_than_kubernetes_gives_them() {
     if let Err(error) = controllers::rights(orlop()) {
         panic!("{error:#}");

@@ -40,6 +40,8 @@ mod nodes;
 mod operating;
 #[path = "up/pods.rs"]
 mod pods;
+#[path = "up/room.rs"]
+mod room;
 #[path = "up/storing.rs"]
 mod storing;
 #[path = "up/strategies.rs"]
@@ -66,6 +68,7 @@ fn main() -> std::process::ExitCode {
         strategies::TESTS,
         networking::TESTS,
         storing::TESTS,
+        room::TESTS,
         copying::TESTS,
         images::TESTS,
         importing::TESTS,
@@ -75,7 +78,9 @@ fn main() -> std::process::ExitCode {
         ways::TESTS,
         killing::TESTS,
     ];
-    let tests = all.concat().into_iter().map(|(name, test)| testkit::Test::new(name, move || run(test)));
+    let test = |(name, test): (&'static str, Test)| testkit::Test::new(name, move || run(test));
+    let on_xfs = room::ON_XFS.iter().map(|one| test(*one).needing(&[Need::Xfs]));
+    let tests = all.concat().into_iter().map(test).chain(on_xfs);
     // What is left over is looked for on the whole machine: two tests at once would see each other's.
     let harness = Harness::default().needing(&[Need::Root, Need::Qemu, Need::Guest]).on_own_machine().one_by_one();
     harness.run(tests.collect())

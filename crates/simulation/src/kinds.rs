@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 
 use crate::Scene;
 
+/// Beside those, in the scene of pools.
+const POOL: &str = "VirtualMachinePool";
+
 const KINDS: [&str; 8] = [
     "KubeVirt",
     "VirtualMachine",
@@ -24,18 +27,26 @@ const KINDS: [&str; 8] = [
 pub(crate) fn of(scene: Scene) -> Result<Vec<CustomResourceDefinition>, CrdError> {
     match scene {
         Scene::Deployments | Scene::Services => Ok(Vec::new()),
-        Scene::VirtualMachines(_) => definitions(),
+        Scene::VirtualMachines(_) => definitions(&KINDS),
+        Scene::Pools(_) => definitions(&[&KINDS[..], &[POOL]].concat()),
     }
 }
 
-/// Their definitions. Made once for all runs of a process.
-fn definitions() -> Result<Vec<CustomResourceDefinition>, CrdError> {
+/// The definitions of these.
+fn definitions(kinds: &[&str]) -> Result<Vec<CustomResourceDefinition>, CrdError> {
+    let mut all = known()?;
+    all.retain(|one| kinds.contains(&one.spec.names.kind.as_str()));
+    Ok(all)
+}
+
+/// All definitions, made once for all runs of a process.
+fn known() -> Result<Vec<CustomResourceDefinition>, CrdError> {
     static MADE: OnceLock<Vec<CustomResourceDefinition>> = OnceLock::new();
     if let Some(made) = MADE.get() {
         return Ok(made.clone());
     }
     let mut made = api::crd::all()?;
-    made.retain(|one| KINDS.contains(&one.spec.names.kind.as_str()));
+    made.retain(|one| one.spec.names.kind == POOL || KINDS.contains(&one.spec.names.kind.as_str()));
     for version in made.iter_mut().flat_map(|one| &mut one.spec.versions) {
         version.schema = serde_json::from_value(anything()).ok();
     }

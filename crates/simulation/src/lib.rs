@@ -8,8 +8,8 @@
 //! virt-handler, hollow nodes┘   └─ delays, refusals, lost requests and answers, cut watches, partitions, crashes
 //!      └── simulated launchers ──▶ ledger: who may write, who could go on
 //! ```
-//! There are three scenes: deployments and what every cluster has, services and disruption budgets, and virtual machines. Which
-//! processes there are, what the user does and what must hold is a scene's own; all else is shared.
+//! There are four scenes: deployments and what every cluster has, services and disruption budgets, virtual machines, and pools of
+//! them. Which processes there are, what the user does and what must hold is a scene's own; all else is shared.
 //!
 //! Guarantees: the same seed gives the same requests in the same order, to the last byte of the log.
 //! Absent on purpose: any knowledge of one controller's inside; what is checked is what a user could see.
@@ -67,6 +67,19 @@ pub enum Scene {
     Services,
     /// Virtual machines and their instances.
     VirtualMachines(VirtualMachines),
+    /// Pools of virtual machines, with these controllers; a test replaces one by a broken one.
+    Pools(&'static [Descriptor<virt_controller::Settings>]),
+}
+
+impl Scene {
+    /// What is set about guests, where there are any.
+    fn guests(self) -> Option<VirtualMachines> {
+        match self {
+            Self::Deployments | Self::Services => None,
+            Self::VirtualMachines(scene) => Some(scene),
+            Self::Pools(controllers) => Some(VirtualMachines { controllers, by_force: false, handlers: Twin::None }),
+        }
+    }
 }
 
 /// The scene of virtual machines.
@@ -103,12 +116,19 @@ impl Options {
         Self { scene: Scene::VirtualMachines(scene), ..Self::seeded(seed) }
     }
 
+    /// Pools of virtual machines, with all controllers as they are.
+    #[must_use]
+    pub fn pools(seed: u64) -> Self {
+        Self { scene: Scene::Pools(virt_controller::DESCRIPTORS), ..Self::seeded(seed) }
+    }
+
     /// The test that runs the scene.
     fn test(&self) -> &'static str {
         match self.scene {
             Scene::Deployments => "seeds",
             Scene::Services => "services",
             Scene::VirtualMachines(_) => "virtual_machines",
+            Scene::Pools(_) => "vm_pools",
         }
     }
 }

@@ -56,7 +56,7 @@ const WITH_VIRTUAL_MACHINES: [(&str, Role); 7] = [
 pub(crate) fn of(scene: Scene) -> Vec<Process> {
     let all: &[(&'static str, Role)] = match scene {
         Scene::Deployments | Scene::Services => &WITH_DEPLOYMENTS,
-        Scene::VirtualMachines(_) => &WITH_VIRTUAL_MACHINES,
+        Scene::VirtualMachines(_) | Scene::Pools(_) => &WITH_VIRTUAL_MACHINES,
     };
     all.iter().map(|(name, role)| Process::new(name, *role)).collect()
 }

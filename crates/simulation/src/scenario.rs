@@ -48,7 +48,7 @@ pub(crate) async fn play(options: &Options, world: &Arc<World>) -> Result<Progre
     let machines = machines::of(world);
     let user = User::new(client.clone(), witness.clone(), machines.clone(), world, options);
     witness.start(&client, world);
-    if matches!(options.scene, Scene::VirtualMachines(_)) {
+    if options.scene.guests().is_some() {
         machines::start(&machines, &client);
     }
     let mut play = Play {
@@ -115,7 +115,7 @@ impl Play<'_> {
     fn pause(&mut self) -> Duration {
         let hurries = match self.options.scene {
             Scene::Deployments => false,
-            Scene::Services | Scene::VirtualMachines(_) => self.chance.permille(500),
+            Scene::Services | Scene::VirtualMachines(_) | Scene::Pools(_) => self.chance.permille(500),
         };
         let most = if hurries { Duration::from_millis(300) } else { Duration::from_secs(6) };
         self.chance.between(Duration::from_millis(1), most)
@@ -146,8 +146,14 @@ impl Play<'_> {
                 rested_since = waited;
             }
             let rested = ago.min(waited - rested_since);
-            if self.world.is_violated() || (rested >= REST && self.is_over(rested).await?) {
+            if self.world.is_violated() {
                 return Ok(());
+            }
+            if rested >= REST && self.is_over(rested).await? {
+                match self.user.change_at_rest().await? {
+                    Some(what) if !self.world.is_violated() => self.world.written(format!("the user: {what}")),
+                    _ => return Ok(()),
+                }
             }
             if waited > LATEST_REST {
                 self.world.violated(None, format!("somebody writes for ever; last {what}"));

@@ -14,6 +14,7 @@ use crate::process::ROOT_CA;
 use crate::{About, Scene};
 
 mod deployments;
+mod pools;
 mod services;
 mod sets;
 mod virtual_machines;
@@ -37,6 +38,10 @@ pub(crate) async fn check(scene: Scene, client: &Client, ledger: &Book) -> Resul
         Scene::VirtualMachines(_) => {
             virtual_machines::check(client, ledger, &mut wrong).await?;
             sets::check(client, &mut wrong).await?;
+        }
+        Scene::Pools(_) => {
+            virtual_machines::check(client, ledger, &mut wrong).await?;
+            pools::check(client, &mut wrong).await?;
         }
     }
     garbage(client, &mut wrong).await?;

@@ -195,6 +195,12 @@ impl Wire {
         if let (Some(namespace), Some(name)) = (namespace_of("/virtualmachineinstances", path), &letter.makes) {
             self.world.made((namespace.to_owned(), name.clone()), &letter.who);
         }
+        if letter.method == Method::DELETE && path.contains("/virtualmachineinstances/") {
+            let options: Value = serde_json::from_slice(body).unwrap_or_default();
+            if let Some(uid) = options["preconditions"]["uid"].as_str() {
+                self.world.took_down(uid, &letter.who);
+            }
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::world::World;
 use crate::{About, Progress, Scene};
 
 mod deployments;
+mod pools;
 mod services;
 mod virtual_machines;
 
@@ -40,6 +41,15 @@ const WITH_VIRTUAL_MACHINES: [Kind; 5] = [
     ("kubevirt.io", "v1", SET),
 ];
 const VMI: &str = "VirtualMachineInstance";
+
+const WITH_POOLS: [Kind; 5] = [
+    ("", "v1", "Pod"),
+    ("", "v1", "Namespace"),
+    ("kubevirt.io", "v1", "VirtualMachine"),
+    ("kubevirt.io", "v1", VMI),
+    ("pool.kubevirt.io", "v1beta1", POOL),
+];
+const POOL: &str = "VirtualMachinePool";
 
 /// Sees everything.
 #[derive(Clone)]
@@ -68,6 +78,7 @@ enum Seen {
     Deployments(deployments::Seen),
     Services(services::Seen),
     VirtualMachines(virtual_machines::Seen),
+    Pools(pools::Seen),
 }
 
 impl Witness {
@@ -78,6 +89,7 @@ impl Witness {
             Scene::VirtualMachines(scene) => {
                 (&WITH_VIRTUAL_MACHINES, Seen::VirtualMachines(virtual_machines::Seen::new(scene.by_force)))
             }
+            Scene::Pools(_) => (&WITH_POOLS, Seen::Pools(pools::Seen::new())),
         };
         Self { kinds, shared: Arc::new(Mutex::new(Shared { heard: BTreeMap::new(), seen })) }
     }
@@ -120,6 +132,7 @@ impl Witness {
             Seen::Deployments(seen) => seen.release(uid),
             Seen::Services(_) => {}
             Seen::VirtualMachines(seen) => seen.release(uid),
+            Seen::Pools(seen) => seen.machines.release(uid),
         }
     }
 
@@ -135,6 +148,7 @@ impl Witness {
                 Seen::Deployments(seen) => seen.look(&heard, world),
                 Seen::Services(seen) => seen.look(&heard, world),
                 Seen::VirtualMachines(seen) => seen.look(&heard, world),
+                Seen::Pools(seen) => seen.look(&heard, world),
             };
             if let Some(what) = broken {
                 world.violated(Some(about(&heard)), format!("revision {revision}: {what}"));
@@ -148,6 +162,7 @@ impl Witness {
             Seen::Deployments(seen) => seen.lives.progress(),
             Seen::Services(seen) => seen.lives.progress(),
             Seen::VirtualMachines(seen) => seen.lives.progress(),
+            Seen::Pools(seen) => seen.machines.lives.progress(),
         }
     }
 }

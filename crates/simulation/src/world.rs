@@ -44,6 +44,8 @@ struct State {
     rights: Rights,
     /// Who made instances, by namespace and name.
     makers: BTreeMap<(String, String), String>,
+    /// Who has deleted which instances, by UID.
+    takers: BTreeMap<String, String>,
     /// When requests left that made pods after their senders were gone, by namespace and name.
     outlived: BTreeMap<(String, String), Instant>,
     /// When something other than a lease or an event was last written.
@@ -93,7 +95,7 @@ impl Faults {
             cut_watches: often() * 3,
             stalled_watches: match scene {
                 Scene::Deployments => 0,
-                Scene::Services | Scene::VirtualMachines(_) => often() * 3,
+                Scene::Services | Scene::VirtualMachines(_) | Scene::Pools(_) => often() * 3,
             },
         }
     }
@@ -113,6 +115,7 @@ impl World {
             travels: Travels::new(seed),
             rights: Rights::default(),
             makers: BTreeMap::new(),
+            takers: BTreeMap::new(),
             outlived: BTreeMap::new(),
             last_write: None,
             writes: 0,
@@ -278,6 +281,16 @@ impl World {
     /// Who made the last instance of a namespace and a name; the user, if nobody else.
     pub(crate) fn maker(&self, place: &(String, String)) -> Option<String> {
         self.state().makers.get(place).cloned()
+    }
+
+    /// Somebody has deleted an instance.
+    pub(crate) fn took_down(&self, uid: &str, who: &str) {
+        self.state().takers.insert(uid.to_owned(), who.to_owned());
+    }
+
+    /// Who deleted an instance, unless it was the user.
+    pub(crate) fn taker(&self, uid: &str) -> Option<String> {
+        self.state().takers.get(uid).cloned()
     }
 
     /// A request to make a pod, which left at that time, arrives although its sender is gone.

@@ -21,6 +21,8 @@ pub enum Need {
     Peers,
     /// Kubernetes' own tests, which take longer to build than the other peers: `make proof` does.
     Conformance,
+    /// A kernel that knows XFS, and the programs that make and grow it.
+    Xfs,
     /// Another program.
     Program(&'static str),
     /// The directory of this name in `../shared`, which is no part of the project.
@@ -32,7 +34,7 @@ impl Need {
     #[must_use]
     pub fn missing(self) -> Option<String> {
         match std::env::var(CHOICE).as_deref() {
-            Ok("all") if !matches!(self, Self::Peers | Self::Conformance | Self::Shared(_)) => return None,
+            Ok("all") if !matches!(self, Self::Peers | Self::Conformance | Self::Xfs | Self::Shared(_)) => return None,
             Ok("fast") if matches!(self, Self::Root | Self::Qemu | Self::Guest) => return Some(self.to_string()),
             _ => {}
         }
@@ -43,6 +45,11 @@ impl Need {
             Self::Peers => ["ORLOP_PEERS", "KUBEBUILDER_ASSETS"].iter().any(|name| std::env::var_os(name).is_some()),
             Self::Conformance => {
                 std::env::var_os("ORLOP_PEERS").is_some_and(|peers| Path::new(&peers).join("e2e.test").exists())
+            }
+            Self::Xfs => {
+                let all = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
+                let is_known = all.lines().any(|line| line.trim() == "xfs");
+                is_known && ["mkfs.xfs", "xfs_growfs"].iter().all(|name| program(name).is_some())
             }
             Self::Program(name) => program(name).is_some(),
             Self::Shared(name) => shared(name).is_dir(),
@@ -59,6 +66,7 @@ impl fmt::Display for Need {
             Self::Guest => formatter.write_str("needs the test guest"),
             Self::Peers => formatter.write_str("needs the real peers: make test-peers"),
             Self::Conformance => formatter.write_str("needs Kubernetes' own tests: make proof"),
+            Self::Xfs => formatter.write_str("needs XFS: a kernel that knows it, and xfsprogs"),
             Self::Program(name) => write!(formatter, "needs {name}"),
             Self::Shared(name) => write!(formatter, "needs ../shared/{name}"),
         }

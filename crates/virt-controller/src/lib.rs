@@ -41,5 +41,5 @@ pub mod volume_snapshots;
 pub mod workload_update;
 
 pub use launcher::is_launcher;
-pub use render::{Directories, Launcher, Nodes};
+pub use render::{COMPUTE, Directories, Launcher, Nodes};
 pub use table::{DESCRIPTORS, Settings, UNWRITTEN};

@@ -7,8 +7,8 @@
 //! annotations, names of volumes and containers, paths) is as KubeVirt has it; the deliberate differences are listed
 //! one by one in `tests/golden/deviations.yaml`.
 //!
-//! Absent on purpose: a client, a clock, randomness; libvirt's folders, a monitor process, a container for the console's
-//! log. The usual pod has one container.
+//! Absent on purpose: a client, a clock, randomness; libvirt's folders, a monitor process, a process for the console's
+//! log. The usual pod has one process.
 
 mod arguments;
 mod container_disks;
@@ -45,6 +45,8 @@ pub use overhead::{Part, overhead, parts};
 
 /// The container that runs the guest.
 pub const COMPUTE: &str = "compute";
+/// The container whose log is the guest's console, as KubeVirt names it.
+pub const CONSOLE_LOG: &str = "guest-console-log";
 /// The program in the launcher's image.
 const PROGRAM: &str = "/usr/bin/orlop";
 /// Seconds between the guest's own grace and the launcher's end.
@@ -88,6 +90,8 @@ pub struct Launcher {
     pub qemu: Option<String>,
     /// The release of what is in the image, where the image's name does not tell it.
     pub version: Option<String>,
+    /// The image of the container whose log is the guest's console, where nodes can show it without a process.
+    pub console_log: Option<String>,
 }
 
 /// What nodes are known to offer, where somebody knows. On a cluster nobody does: as KubeVirt's, launchers ask for what they
@@ -160,6 +164,7 @@ impl Launcher {
             nodes: Nodes::default(),
             qemu: None,
             version: None,
+            console_log: None,
         }
     }
 
@@ -245,10 +250,11 @@ fn draw(input: &Input<'_>) -> Result<Pod, RenderError> {
         owner_references: Some(vec![owner]),
         ..ObjectMeta::default()
     };
+    let init_containers = console_log(input).into_iter().chain(disks.init_containers).collect();
     let containers = std::iter::once(compute).chain(disks.containers).collect();
     let spec = PodSpec {
         containers,
-        init_containers: non_empty(disks.init_containers),
+        init_containers: non_empty(init_containers),
         volumes: non_empty(mounts.volumes),
         image_pull_secrets: non_empty(pull_secrets(input, disks.pull_secrets)),
         termination_grace_period_seconds: Some(launcher_grace(vmi).saturating_add(POD_GRACE)),
@@ -292,6 +298,22 @@ pub fn provisioning(input: &Input<'_>) -> Result<Pod, RenderError> {
         }
     }
     Ok(pod)
+}
+
+/// The container whose log tools read as the guest's console. On nodes that cannot show it without a process there is none: it
+/// would cost more than all else of the launcher.
+fn console_log(input: &Input<'_>) -> Option<Container> {
+    let image = input.launcher.console_log.clone().filter(|_| arguments::logs_console(input))?;
+    Some(Container {
+        name: CONSOLE_LOG.to_owned(),
+        image: Some(image),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        restart_policy: Some("Always".to_owned()),
+        // It uses nothing. Without a limit, no pod could be Guaranteed, nor be in a namespace whose quota asks for limits.
+        resources: Some(resources::least()),
+        security_context: Some(security::helper()),
+        ..Container::default()
+    })
 }
 
 fn compute(input: &Input<'_>, overhead: api::quantity::Amount, mounts: &Mounts) -> Result<Container, RenderError> {

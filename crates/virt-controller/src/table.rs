@@ -213,14 +213,16 @@ pub const UNWRITTEN: &[Unwritten] = &[
 
 const ACCOUNT: &str = "kubevirt-controller";
 
-/// Requests per second as the KubeVirt object says, from now on and whenever it says otherwise.
+/// Requests per second as the KubeVirt object says, from now on and whenever it says otherwise. Where it says nothing, the limit that
+/// the clients began with holds.
 async fn follow_rate(configuration: Configuration, limiter: Option<RateLimiter>) {
     configuration.synced().await;
     let mut changes = configuration.subscribe();
+    let usual = limiter.as_ref().map(RateLimiter::limit);
     loop {
-        if let Some(limiter) = &limiter {
+        if let (Some(limiter), Some(usual)) = (&limiter, usual) {
             let rate = configuration.current().controller_rate();
-            limiter.set(Limit { qps: rate.qps, burst: rate.burst });
+            limiter.set(rate.map_or(usual, |rate| Limit { qps: rate.qps, burst: rate.burst }));
         }
         changes.changed().await;
     }

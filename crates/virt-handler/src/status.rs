@@ -20,6 +20,11 @@ use serde_json::{Value, json};
 
 use crate::networks::Link;
 
+/// Why a disk's failure has stopped the guest of an instance, if one has.
+pub(crate) fn io_error(vmi: &VirtualMachineInstance) -> Option<&str> {
+    conditions::io_error(vmi)
+}
+
 /// What is known besides the instance itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts<'a> {

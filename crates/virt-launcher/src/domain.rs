@@ -13,6 +13,8 @@ pub struct Domain {
     pub agent_connected: bool,
     /// How often the guest was reset since it started.
     pub resets: u64,
+    /// What is wrong with the disk for which it was stopped, in words; empty while it runs.
+    pub io_error: String,
     /// Its way to another launcher, the last if there were several.
     pub migration: Option<Migration>,
 }
@@ -21,7 +23,8 @@ impl Domain {
     /// A guest that is being started.
     #[must_use]
     pub fn starting() -> Self {
-        Self { sequence: 0, state: State::Starting, agent_connected: false, resets: 0, migration: None }
+        let state = State::Starting;
+        Self { sequence: 0, state, agent_connected: false, resets: 0, io_error: String::new(), migration: None }
     }
 }
 

@@ -7,6 +7,7 @@
 mod errors;
 mod handle;
 mod hands;
+mod io_error;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
@@ -117,11 +118,13 @@ pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
     let pid = child.id().unwrap_or_default();
     let guest = watch::Sender::new(Arc::new(guest));
     let mut hands = Hands { qmp: qmp.clone(), agent: agent.clone(), domain: domain.clone(), presses: 0, has_exports };
+    let seen = guest.subscribe();
     let (orders, ordered) = mpsc::unbounded_channel();
     let (stopped, reasons) = mpsc::channel(WAITING);
     let handle = Handle { requests, domain, pid, qmp, agent, guest, departures, events: followed.clone(), aborts };
     let mut driver = Driver {
         lifecycle,
+        guest: seen,
         runtime: runtime.clone(),
         orders,
         publish,
@@ -151,6 +154,7 @@ struct Inputs {
 
 struct Driver {
     lifecycle: Lifecycle,
+    guest: watch::Receiver<Arc<Guest>>,
     /// Where the grant is kept.
     runtime: PathBuf,
     orders: mpsc::UnboundedSender<Order>,
@@ -227,7 +231,8 @@ impl Driver {
         if event.name == "DEVICE_DELETED" {
             self.departed.send_modify(|count| *count += 1);
         }
-        let actions = match told(&event) {
+        let heard = told(&event, &self.guest.borrow());
+        let actions = match heard {
             // It has powered off, and starts again.
             Some(Told::Stopped) if self.lifecycle.is_held() => vec![],
             // Without the reason, which QEMU is asked for.
@@ -327,7 +332,7 @@ async fn sleep_until(due: Option<Instant>) {
 }
 
 /// What an event means for the guest's life; most mean nothing.
-fn told(event: &Event) -> Option<Told> {
+fn told(event: &Event, guest: &Guest) -> Option<Told> {
     tracing::debug!(event = event.name, data = %event.data, "QEMU wrote");
     let text = |key: &str| event.data[key].as_str().unwrap_or_default().to_owned();
     match event.name.as_str() {
@@ -336,7 +341,7 @@ fn told(event: &Event) -> Option<Told> {
         "RESET" => Some(Told::Reset),
         "GUEST_PANICKED" => Some(Told::Panicked),
         "SHUTDOWN" => Some(Told::Shutdown(text("reason"))),
-        "BLOCK_IO_ERROR" if text("action") == "stop" => Some(Told::IoError),
+        "BLOCK_IO_ERROR" if text("action") == "stop" => Some(Told::IoError(io_error::words(&event.data, guest))),
         "MIGRATION" => match text("status").as_str() {
             "completed" => Some(Told::Migrated),
             "failed" | "cancelled" => Some(Told::NotMigrated),

@@ -68,7 +68,7 @@ pub struct Lifecycle {
     /// The next stop is for its migration.
     halting: bool,
     /// The next stop is because of a disk.
-    io_error: bool,
+    io_error: Option<String>,
     /// QEMU has said what came of sending it; until then it sends, or waits for an answer.
     has_decided: bool,
     /// Its clock stood still on the way here.
@@ -107,7 +107,7 @@ impl Lifecycle {
             pausing: false,
             aborting: false,
             halting: false,
-            io_error: false,
+            io_error: None,
             has_decided: false,
             clock_is_late: false,
             told: None,
@@ -224,7 +224,7 @@ impl Lifecycle {
                 self.started = true;
                 self.pausing = false;
                 self.halting = false;
-                self.io_error = false;
+                self.io_error = None;
                 self.rebooting.take_if(|stage| *stage == Rebooting::Held);
                 // A guest that is to power off must run to do so; it stays on its way out.
                 if self.domain.state == State::Stopping { vec![] } else { self.enter(State::Running) }
@@ -236,13 +236,12 @@ impl Lifecycle {
                 vec![]
             }
             Told::Stopped => self.stopped(),
-            Told::IoError => {
-                self.io_error = true;
+            Told::IoError(words) => {
                 // The order of the two events is not promised.
                 if self.domain.state == State::Paused(Pause::ByQemu) {
-                    self.io_error = false;
-                    return self.enter(State::Paused(Pause::IoError));
+                    return self.enter_with(State::Paused(Pause::IoError), words);
                 }
+                self.io_error = Some(words);
                 vec![]
             }
             Told::Reset => {
@@ -282,11 +281,11 @@ impl Lifecycle {
     /// The vCPUs are stopped, for one of several reasons.
     fn stopped(&mut self) -> Vec<Action> {
         let halting = std::mem::take(&mut self.halting);
-        let pause = match (std::mem::take(&mut self.pausing), std::mem::take(&mut self.io_error)) {
+        let pause = match (std::mem::take(&mut self.pausing), self.io_error.take()) {
             (true, _) => Pause::ByUser,
-            (false, true) => Pause::IoError,
-            (false, false) if halting => Pause::ForMigration,
-            (false, false) => Pause::ByQemu,
+            (false, Some(words)) => return self.enter_with(State::Paused(Pause::IoError), words),
+            (false, None) if halting => Pause::ForMigration,
+            (false, None) => Pause::ByQemu,
         };
         self.enter(State::Paused(pause))
     }
@@ -365,10 +364,15 @@ impl Lifecycle {
     }
 
     fn enter(&mut self, state: State) -> Vec<Action> {
-        if self.domain.state == state {
+        self.enter_with(state, String::new())
+    }
+
+    fn enter_with(&mut self, state: State, io_error: String) -> Vec<Action> {
+        if self.domain.state == state && self.domain.io_error == io_error {
             return vec![];
         }
         self.domain.state = state;
+        self.domain.io_error = io_error;
         self.publish()
     }
 

@@ -33,9 +33,6 @@ pub use migrations::Migrations;
 pub use overhead::Ratio;
 pub use selector::matches;
 
-/// Requests per second and burst of virt-controller's client, if the CR names none.
-const QPS: f64 = 200.0;
-const BURST: u32 = 400;
 /// CPU models too old to schedule by, unless the CR has a list of its own.
 const OBSOLETE: [&str; 17] = [
     "486",
@@ -319,15 +316,14 @@ impl ClusterConfig {
         selector.is_some_and(|selector| matches(selector, labels))
     }
 
-    /// Requests per second and burst of virt-controller's client.
+    /// Requests per second and burst of virt-controller's client, if the object limits them.
     #[must_use]
-    pub fn controller_rate(&self) -> TokenBucketRateLimiter {
+    pub fn controller_rate(&self) -> Option<TokenBucketRateLimiter> {
         let client = self.spec.controller_configuration.as_ref().and_then(|controller| controller.rest_client.as_ref());
         let limiter = client.and_then(|client| client.rate_limiter.as_ref());
         let bucket = limiter.and_then(|limiter| limiter.token_bucket_rate_limiter.clone());
         // A rate of zero would silence the controller, and the CR could then not be read to undo it.
-        let bucket = bucket.filter(|bucket| bucket.qps > 0.0 && bucket.burst > 0);
-        bucket.unwrap_or(TokenBucketRateLimiter { qps: QPS, burst: BURST })
+        bucket.filter(|bucket| bucket.qps > 0.0 && bucket.burst > 0)
     }
 
     /// The knobs of live migrations.

@@ -1,7 +1,13 @@
 //! The same commands to our controllers and to Kubernetes' own, each on a real API server; and what is there afterwards.
 //!
-//! After each step both clusters come to rest; then every deployment, replica set, pod and event is compared. Until then
+//! After each step both clusters come to rest; then every object of the script's kinds, and every event, is compared. Until then
 //! they may differ, as one is faster than the other: what counts is that they end up the same.
+
+mod deployments;
+mod services;
+
+pub(super) use deployments::DEPLOYMENTS;
+pub(super) use services::SERVICES;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -21,109 +27,33 @@ use crate::{peer, root};
 /// How long both are looked at until they are the same: longer than either may wait before it tries something again.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The controllers that we have, so that no other of Kubernetes' takes part.
-const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,deployment-controller,garbage-collector-controller,\
-    namespace-controller,node-lifecycle-controller,pod-garbage-collector-controller,replicaset-controller,\
-    root-ca-certificate-publisher-controller,serviceaccount-controller,serviceaccount-token-controller,\
+const CONTROLLERS: &str = "--controllers=clusterrole-aggregation-controller,deployment-controller,disruption-controller,\
+    endpoints-controller,endpointslice-controller,garbage-collector-controller,namespace-controller,node-lifecycle-controller,\
+    pod-garbage-collector-controller,replicaset-controller,replicationcontroller-controller,root-ca-certificate-publisher-controller,\
+    serviceaccount-controller,serviceaccount-token-controller,\
     taint-eviction-controller";
-/// As the deviations know it.
-const SCRIPT: &str = "deployments";
+/// What both clusters are asked to do, and what is compared after each step.
+pub(super) struct Script {
+    /// As the deviations know it.
+    pub(super) name: &'static str,
+    /// The kinds that are compared, as kubectl takes them.
+    kinds: &'static str,
+    /// Where these are.
+    collections: &'static [&'static str],
+    steps: &'static [Step],
+}
 
 struct Step {
     name: &'static str,
+    /// What is applied first; nothing, if it is empty.
+    manifest: &'static str,
     /// Commands of kubectl, words apart by spaces.
     commands: &'static [&'static str],
 }
 
-const UNSCHEDULABLE: &str = "patch deployment stuck --patch \
-    {\"spec\":{\"progressDeadlineSeconds\":2,\"template\":{\"spec\":{\"nodeSelector\":{\"nowhere\":\"yes\"}}}}}";
-/// Or a busy machine would call the way back stuck as well.
-const PATIENT: &str = "patch deployment stuck --patch {\"spec\":{\"progressDeadlineSeconds\":600}}";
-const STUCK: &str = "wait --for=jsonpath={.status.conditions[?(@.type==\"Progressing\")].reason}=ProgressDeadlineExceeded \
-    deployment/stuck --timeout=300s";
-const RECREATE: &str =
-    "patch deployment anew --patch {\"spec\":{\"strategy\":{\"type\":\"Recreate\",\"rollingUpdate\":null}}}";
-
 const fn step(name: &'static str, commands: &'static [&'static str]) -> Step {
-    Step { name, commands }
+    Step { name, manifest: "", commands }
 }
-
-/// No deployment has ten events of different texts: from there on Kubernetes combines them by chance.
-const STEPS: &[Step] = &[
-    step("create", &["create deployment web --image=i:1 --replicas=3", "rollout status deployment/web --timeout=300s"]),
-    step("set image", &["set image deployment/web i=i:2", "rollout status deployment/web --timeout=300s"]),
-    step("scale up", &["scale deployment/web --replicas=5", "rollout status deployment/web --timeout=300s"]),
-    step("scale down", &["scale deployment/web --replicas=1", "rollout status deployment/web --timeout=300s"]),
-    step(
-        "undo",
-        &[
-            "create deployment back --image=i:1 --replicas=2",
-            "rollout status deployment/back --timeout=300s",
-            "set image deployment/back i=i:2",
-            "rollout status deployment/back --timeout=300s",
-            "rollout undo deployment/back",
-            "rollout status deployment/back --timeout=300s",
-        ],
-    ),
-    step(
-        "pause",
-        &[
-            "create deployment held --image=i:1",
-            "rollout status deployment/held --timeout=300s",
-            "rollout pause deployment/held",
-        ],
-    ),
-    step("change while paused", &["set image deployment/held i=i:2"]),
-    step("scale while paused", &["scale deployment/held --replicas=2"]),
-    step("resume", &["rollout resume deployment/held", "rollout status deployment/held --timeout=300s"]),
-    step("annotate", &["annotate deployment/held kubernetes.io/change-cause=because note=yes"]),
-    step(
-        "restart",
-        &[
-            "create deployment again --image=i:1",
-            "rollout status deployment/again --timeout=300s",
-            "rollout restart deployment/again",
-            "rollout status deployment/again --timeout=300s",
-        ],
-    ),
-    step(
-        "keep one old set",
-        &[
-            "patch deployment again --patch {\"spec\":{\"revisionHistoryLimit\":1}}",
-            "set image deployment/again i=i:2",
-            "rollout status deployment/again --timeout=300s",
-        ],
-    ),
-    step(
-        "replace at once",
-        &[
-            "create deployment anew --image=i:1 --replicas=2",
-            RECREATE,
-            "rollout status deployment/anew --timeout=300s",
-            "set image deployment/anew i=i:2",
-            "rollout status deployment/anew --timeout=300s",
-        ],
-    ),
-    step(
-        "get stuck",
-        &[
-            "create deployment stuck --image=i:1 --replicas=2",
-            "rollout status deployment/stuck --timeout=300s",
-            UNSCHEDULABLE,
-            STUCK,
-        ],
-    ),
-    step("scale while stuck", &["scale deployment/stuck --replicas=4"]),
-    step(
-        "undo while stuck",
-        &[PATIENT, "rollout undo deployment/stuck", "rollout status deployment/stuck --timeout=300s"],
-    ),
-    step(
-        "delete in the background",
-        &["delete deployment web --cascade=background", "wait --for=delete rs,pods -l app=web --timeout=300s"],
-    ),
-    step("delete in the foreground", &["delete deployment anew --cascade=foreground --wait --timeout=300s"]),
-    step("delete and leave orphans", &["delete deployment stuck --cascade=orphan --wait --timeout=300s"]),
-];
 
 /// One of the two clusters, and the names that were seen there.
 struct Side {
@@ -135,13 +65,13 @@ struct Side {
 ///
 /// # Errors
 /// With every difference that no deviation explains, and every deviation that explains nothing.
-pub(super) fn run(orlop: &Path) -> Result<()> {
+pub(super) fn run(orlop: &Path, script: &Script) -> Result<()> {
     let (mut ours, mut theirs) = start(orlop)?;
     let deviations = Deviations::read(&root().join("e2e/controllers/deviations.yaml"))?;
     let mut report = String::new();
-    for step in STEPS {
+    for step in script.steps {
         on_both(|| ours.carry_out(step), || theirs.carry_out(step)).with_context(|| step.name)?;
-        let found = compare(&mut ours, &mut theirs, step, &deviations)?;
+        let found = compare(&mut ours, &mut theirs, script, step, &deviations)?;
         if !found.is_empty() {
             writeln!(report, "{}", step.name)?;
         }
@@ -149,7 +79,7 @@ pub(super) fn run(orlop: &Path) -> Result<()> {
             writeln!(report, "    {path}\n        ours:   {ours}\n        theirs: {theirs}")?;
         }
     }
-    for unused in deviations.unused(|_| true) {
+    for unused in deviations.unused(|known| known == script.name) {
         writeln!(report, "deviations.yaml: no longer needed: {unused}")?;
     }
     ensure!(report.is_empty(), "the controllers differ\n{report}");
@@ -178,6 +108,9 @@ fn start(orlop: &Path) -> Result<(Side, Side)> {
 
 impl Side {
     fn carry_out(&self, step: &Step) -> Result<()> {
+        if !step.manifest.is_empty() {
+            self.cluster.kubectl.given(&["apply", "-f", "-"], step.manifest)?;
+        }
         for command in step.commands {
             let words: Vec<&str> = command.split_whitespace().collect();
             self.cluster.kubectl.ok(&words).with_context(|| self.cluster.logs())?;
@@ -186,22 +119,28 @@ impl Side {
     }
 
     /// What is there, and a moment before.
-    fn look(&mut self) -> Result<(Moment, Value)> {
-        let before = Moment::now(&self.cluster.kubectl)?;
-        Ok((before, self.names.snapshot(&self.cluster.kubectl)?))
+    fn look(&mut self, script: &Script) -> Result<(Moment, Value)> {
+        let before = Moment::now(&self.cluster.kubectl, script.collections)?;
+        Ok((before, self.names.snapshot(&self.cluster.kubectl, script.kinds)?))
     }
 }
 
 /// Looks at both until they are the same and at rest; then, or when they are not in time, tells what differs.
 #[expect(clippy::disallowed_methods, reason = "other programs work in real time")]
-fn compare(ours: &mut Side, theirs: &mut Side, step: &Step, known: &Deviations) -> Result<Vec<Difference>> {
+fn compare(
+    ours: &mut Side,
+    theirs: &mut Side,
+    script: &Script,
+    step: &Step,
+    known: &Deviations,
+) -> Result<Vec<Difference>> {
     let since = Instant::now();
     loop {
-        let ((before, left), (earlier, right)) = on_both(|| ours.look(), || theirs.look())?;
+        let ((before, left), (earlier, right)) = on_both(|| ours.look(script), || theirs.look(script))?;
         let mut found = differences(left, right);
         // Only the last look counts as a use of a deviation.
         let trial = known.clone();
-        let is_same = found.iter().all(|difference| trial.explains(SCRIPT, step.name, difference));
+        let is_same = found.iter().all(|difference| trial.explains(script.name, step.name, difference));
         let is_late = since.elapsed() > PATIENCE;
         // Whoever still works may go on to something else: that they are alike for a moment is not enough.
         let writes = if is_same {
@@ -217,7 +156,7 @@ fn compare(ours: &mut Side, theirs: &mut Side, step: &Step, known: &Deviations) 
             Verdict::LookAgain => {}
             Verdict::Restless => bail!("{}: it never comes to rest: {}", step.name, writes.join(", ")),
             Verdict::Final => {
-                found.retain(|difference| !known.explains(SCRIPT, step.name, difference));
+                found.retain(|difference| !known.explains(script.name, step.name, difference));
                 return Ok(found);
             }
         }

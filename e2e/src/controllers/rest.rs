@@ -7,33 +7,30 @@ use crate::clients::kubectl::Kubectl;
 
 /// For how many seconds nobody writes: longer than a controller takes from what it hears to what it does.
 const QUIET: u32 = 2;
-/// What is compared.
-const COLLECTIONS: [&str; 4] = [
-    "/apis/apps/v1/namespaces/default/deployments",
-    "/apis/apps/v1/namespaces/default/replicasets",
-    "/api/v1/namespaces/default/pods",
-    "/api/v1/namespaces/default/events",
-];
-
 /// A version of everything that a server keeps.
-pub(super) struct Moment(String);
+pub(super) struct Moment {
+    version: String,
+    /// What is looked at.
+    collections: &'static [&'static str],
+}
 
 impl Moment {
-    pub(super) fn now(kubectl: &Kubectl) -> Result<Self> {
-        let list: Value =
-            serde_json::from_str(&kubectl.ok(&["get", "--raw", &format!("{}?limit=1", COLLECTIONS[0])])?)?;
-        let version = list["metadata"]["resourceVersion"].as_str().context("a list without a version")?;
-        Ok(Self(version.to_owned()))
+    pub(super) fn now(kubectl: &Kubectl, collections: &'static [&'static str]) -> Result<Self> {
+        let first = collections.first().context("nothing to look at")?;
+        let list: Value = serde_json::from_str(&kubectl.ok(&["get", "--raw", &format!("{first}?limit=1")])?)?;
+        let version = list["metadata"]["resourceVersion"].as_str().context("a list without a version")?.to_owned();
+        Ok(Self { version, collections })
     }
 
     /// What was written since, and within the next seconds: watches from this moment on tell it, so that nothing that came
     /// and went between two looks is missed.
     pub(super) fn writes_since(&self, kubectl: &Kubectl) -> Result<Vec<String>> {
         let watched: Vec<Result<String>> = std::thread::scope(|scope| {
-            let watches = COLLECTIONS.map(|collection| {
-                let path = format!("{collection}?watch=true&resourceVersion={}&timeoutSeconds={QUIET}", self.0);
+            let watch = |collection: &&str| {
+                let path = format!("{collection}?watch=true&resourceVersion={}&timeoutSeconds={QUIET}", self.version);
                 scope.spawn(move || kubectl.ok(&["get", "--raw", &path]))
-            });
+            };
+            let watches: Vec<_> = self.collections.iter().map(watch).collect();
             watches.into_iter().map(|watch| watch.join().unwrap_or_else(|_| anyhow::bail!("it panicked"))).collect()
         });
         let mut writes = Vec::new();

@@ -20,8 +20,8 @@ pub(super) struct Names {
 
 impl Names {
     /// All that the controllers made and said, in the namespace `default`.
-    pub(super) fn snapshot(&mut self, kubectl: &Kubectl) -> Result<Value> {
-        self.read(&kubectl.ok(&["get", "deployments,replicasets,pods,events", "-o", "json"])?)
+    pub(super) fn snapshot(&mut self, kubectl: &Kubectl, kinds: &str) -> Result<Value> {
+        self.read(&kubectl.ok(&["get", kinds, "-o", "json"])?)
     }
 
     fn read(&mut self, printed: &str) -> Result<Value> {
@@ -31,12 +31,22 @@ impl Names {
         let plain = self.plain(printed)?;
         let list: Value = serde_json::from_str(&plain)?;
         let items = list["items"].as_array().context("names made it no list")?;
-        let mut found = json!({ "deployments": {}, "sets": {}, "pods": {}, "events": {} });
+        let mut found = json!({
+            "deployments": {}, "sets": {}, "pods": {}, "events": {}, "controllers": {}, "services": {}, "endpoints": {}, "slices": {},
+            "budgets": {},
+        });
         for item in items {
             let name = item["metadata"]["name"].as_str().unwrap_or_default();
             match item["kind"].as_str() {
                 Some("Deployment") => found["deployments"][name] = object(item),
                 Some("ReplicaSet") => found["sets"][name] = object(item),
+                Some("ReplicationController") => found["controllers"][name] = object(item),
+                // The server looks after the way to itself.
+                Some("Service" | "Endpoints" | "EndpointSlice") if is_of_the_server(item) => {}
+                Some("Service") => found["services"][name] = object(item),
+                Some("Endpoints") => found["endpoints"][name] = addresses(item),
+                Some("EndpointSlice") => push(&mut found["slices"], name, addresses(item)),
+                Some("PodDisruptionBudget") => found["budgets"][name] = object(item),
                 Some("Pod") => push(&mut found["pods"], name, pod(item)),
                 Some("Event") if is_by_controllers(item) => count(&mut found["events"], item),
                 _ => {}
@@ -77,6 +87,10 @@ impl Names {
         }
         for (pattern, instead) in [
             (r"(-SET\d+)-[a-z0-9]+", "$1-POD"),
+            (r"\b(rc[a-z]+)-[a-z0-9]{5}\b", "$1-POD"),
+            (r"\b(svc[a-z]+)-[a-z0-9]{5}\b", "$1-SLICE"),
+            (r"\b\d+\.\d+\.\d+\.\d+\b", "ADDRESS"),
+            (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "UID"),
             (r"\bhollow-\d+", "NODE"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "TIME"),
             (r"kube-api-access-[a-z0-9]+", "kube-api-access-X"),
@@ -114,6 +128,28 @@ fn object(item: &Value) -> Value {
     kept
 }
 
+fn is_of_the_server(item: &Value) -> bool {
+    let labels = &item["metadata"]["labels"];
+    item["metadata"]["name"] == "kubernetes" || labels["kubernetes.io/service-name"] == "kubernetes"
+}
+
+/// Endpoints or a slice. Their order is nobody's, and how often they were changed depends on who is faster.
+fn addresses(item: &Value) -> Value {
+    let mut kept = object(item);
+    kept["metadata"]["generation"].take();
+    let sort = |list: &mut Value| {
+        list.as_array_mut().into_iter().for_each(|all| all.sort_by_key(Value::to_string));
+    };
+    sort(&mut kept["endpoints"]);
+    for subset in kept["subsets"].as_array_mut().into_iter().flatten() {
+        for field in ["addresses", "notReadyAddresses", "ports"] {
+            sort(&mut subset[field]);
+        }
+    }
+    sort(&mut kept["ports"]);
+    kept
+}
+
 fn owners(item: &Value) -> Value {
     let owners = item["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
     owners
@@ -145,7 +181,10 @@ fn push(lists: &mut Value, name: &str, value: Value) {
 /// Whether an event is about something that the compared controllers look after. A server also writes some about itself,
 /// such as about the address of its own service, when it happens to look at a bad moment.
 fn is_by_controllers(event: &Value) -> bool {
-    matches!(event["involvedObject"]["kind"].as_str(), Some("Deployment" | "ReplicaSet" | "Pod" | "Node"))
+    matches!(
+        event["involvedObject"]["kind"].as_str(),
+        Some("Deployment" | "ReplicaSet" | "ReplicationController" | "Pod" | "Node")
+    )
 }
 
 /// Events that tell the same are counted together.

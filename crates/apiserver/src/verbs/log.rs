@@ -35,11 +35,13 @@ fn wanted(pod: &Value, query: &Query, now: Timestamp) -> Result<LogRequest, Stat
         let ago = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
         now.saturating_sub(ago).unwrap_or(Timestamp::MIN)
     };
+    let container = container(pod, query.get("container").unwrap_or_default())?;
     Ok(LogRequest {
+        image: image(pod, &container).to_owned(),
         namespace: meta::text(pod, "namespace").to_owned(),
         name: meta::text(pod, "name").to_owned(),
         uid: meta::text(pod, "uid").to_owned(),
-        container: container(pod, query.get("container").unwrap_or_default())?,
+        container,
         follow: query.flag("follow"),
         previous: query.flag("previous"),
         timestamps: query.flag("timestamps"),
@@ -65,6 +67,13 @@ fn stream(pod: &str, asked: Option<&str>) -> Result<Option<StandardStream>, Stat
             Err(Status::invalid(Subject { group: "", resource: "", kind: "PodLogOptions" }, pod, &[error]))
         }
     }
+}
+
+/// The image of a container.
+fn image<'a>(pod: &'a Value, container: &str) -> &'a str {
+    let lists = ["containers", "initContainers"].into_iter();
+    let mut all = lists.flat_map(|list| pod["spec"][list].as_array().into_iter().flatten());
+    all.find(|one| one["name"] == container).and_then(|one| one["image"].as_str()).unwrap_or_default()
 }
 
 /// The container that is named, or the only one.
@@ -102,7 +111,7 @@ mod tests {
     fn pod() -> Value {
         json!({
             "metadata": { "namespace": "n", "name": "p", "uid": "u" },
-            "spec": { "containers": [{ "name": "a" }, { "name": "b" }], "initContainers": [{ "name": "i" }] },
+            "spec": { "containers": [{ "name": "a", "image": "example.org/a" }, { "name": "b" }], "initContainers": [{ "name": "i" }] },
         })
     }
 
@@ -125,6 +134,7 @@ mod tests {
         let request = wanted(&pod(), &query, now).unwrap();
         assert_eq!((request.tail_lines, request.limit_bytes), (Some(3), Some(9)));
         assert_eq!(request.since, Some("2026-01-01T00:00:00Z".parse().unwrap()));
+        assert_eq!((request.container.as_str(), request.image.as_str()), ("a", "example.org/a"));
         assert!(request.follow && request.timestamps && !request.previous);
         assert!(wanted(&pod(), &Query::parse("container=a&tailLines=x"), now).is_err());
         for seconds in [i64::MAX.unsigned_abs(), u64::MAX, 900_000_000_000] {

@@ -15,7 +15,7 @@ pub(super) struct Content {
     pub(super) as_collection: bool,
 }
 
-/// Each resource once, in the version that the server prefers.
+/// Each resource once, in the version that the server prefers; pods first.
 pub(super) fn contents(groups: &Groups) -> Vec<Content> {
     let mut contents = Vec::new();
     for group in groups.iter() {
@@ -40,6 +40,7 @@ pub(super) fn contents(groups: &Groups) -> Vec<Content> {
             }
         }
     }
+    contents.sort_by_key(|content| !super::is_pods(&content.resource));
     contents
 }
 
@@ -57,9 +58,9 @@ mod tests {
         let all = &["delete", "deletecollection", "list"];
         let groups: Vec<APIGroupDiscovery> = serde_json::from_value(json!([
             { "metadata": {}, "versions": [{ "version": "v1", "resources": [
-                resource("pods", "Namespaced", all),
-                resource("nodes", "Cluster", all),
                 resource("services", "Namespaced", &["delete", "list"]),
+                resource("nodes", "Cluster", all),
+                resource("pods", "Namespaced", all),
                 resource("bindings", "Namespaced", &["create"]),
             ] }] },
             { "metadata": { "name": "example.com" }, "versions": [

@@ -19,6 +19,11 @@ pub(super) struct Left {
 }
 
 impl Left {
+    /// Whether there is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
     /// Adds the objects of a resource that are still there, each by its finalizers.
     pub(super) fn add(&mut self, resource: &ApiResource, objects: &[Vec<String>]) {
         if objects.is_empty() {
@@ -58,7 +63,7 @@ impl Condition {
 /// # Guarantees
 /// - A namespace is let go only when nothing was found in it.
 pub(super) fn decide(left: &Left) -> Plan {
-    if left.objects.is_empty() {
+    if left.is_empty() {
         return Plan::LetGo;
     }
     let list = |counts: &BTreeMap<String, usize>, what: fn(&str, usize) -> String| {
@@ -78,8 +83,19 @@ pub(super) fn decide(left: &Left) -> Plan {
         let message = format!("Some content in the namespace has finalizers remaining: {held}");
         Condition { holds: true, reason: "SomeFinalizersRemain", message }
     };
-    let conditions =
-        BTreeMap::from([("NamespaceContentRemaining", remaining), ("NamespaceFinalizersRemaining", finalizers)]);
+    // What failed is not told here: it is tried again, and the log has it. That it did not fail is told, as in Kubernetes.
+    let fine = |reason: &'static str, message: &str| Condition { holds: false, reason, message: message.to_owned() };
+    let deleted = "All content successfully deleted, may be waiting on finalization";
+    let conditions = BTreeMap::from([
+        ("NamespaceContentRemaining", remaining),
+        ("NamespaceDeletionContentFailure", fine("ContentDeleted", deleted)),
+        ("NamespaceDeletionDiscoveryFailure", fine("ResourcesDiscovered", "All resources successfully discovered")),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            fine("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+        ),
+        ("NamespaceFinalizersRemaining", finalizers),
+    ]);
     Plan::LookAgain { after: PAUSE, conditions }
 }
 
@@ -101,9 +117,10 @@ mod tests {
         let mut left = Left::default();
         left.add(&ApiResource::erase::<Pod>(&()), &[vec!["a/b".to_owned()], vec![]]);
         let Plan::LookAgain { conditions, .. } = decide(&left) else { panic!("there are pods") };
-        let texts: Vec<&str> = conditions.values().map(|one| one.message.as_str()).collect();
+        let holding: Vec<&str> = conditions.values().filter(|one| one.holds).map(|one| one.message.as_str()).collect();
+        assert_eq!(conditions.len(), 5);
         assert_eq!(
-            texts,
+            holding,
             [
                 "Some resources are remaining: pods. has 2 resource instances",
                 "Some content in the namespace has finalizers remaining: a/b in 1 resource instances",

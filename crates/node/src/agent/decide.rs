@@ -258,7 +258,7 @@ pub(super) fn ending(observed: &Observed<'_>, pod: &Pod, spec: &PodSpec, record:
     let failed = |container: &&k8s_openapi::api::core::v1::Container| {
         over(&container.name, &|end| end.exit_code != 0 && !view::restarts(spec, container, end))
     };
-    if !record.initialized && view::init_containers(spec).iter().any(|container| failed(&container)) {
+    if !record.initialized && view::init_containers(spec).any(|container| failed(&container)) {
         return Some(Ending::InitFailed);
     }
     if rejected(observed, record).is_some() {

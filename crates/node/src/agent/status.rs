@@ -26,7 +26,7 @@ pub(super) fn desired(observed: &Observed<'_>, pod: &Pod, record: &Record, endin
     let alive = view::containers(spec).any(|one| view::at(record, observed.state, &one.name).is_alive());
     let over = ending.filter(|_| !alive);
     let build = container::Build { observed, pod, spec, record, over: over.is_some() };
-    let init: Vec<_> = view::init_containers(spec).iter().map(|one| build.status(one, true)).collect();
+    let init: Vec<_> = view::init_containers(spec).map(|one| build.status(one, true)).collect();
     let main: Vec<_> = spec.containers.iter().map(|one| build.status(one, false)).collect();
     if !view::is_terminal(view::phase(pod)) {
         status.phase = Some(phase(observed, pod, record, over).to_owned());
@@ -40,7 +40,8 @@ pub(super) fn desired(observed: &Observed<'_>, pod: &Pod, record: &Record, endin
         }
     }
     status.conditions = Some(conditions::conditions(observed, pod, record, over.is_some(), (&init, &main)));
-    status.init_container_statuses = (!init.is_empty()).then_some(init);
+    let all_init: Vec<_> = spec.init_containers.iter().flatten().map(|one| build.init_status(one)).collect();
+    status.init_container_statuses = (!all_init.is_empty()).then_some(all_init);
     status.container_statuses = Some(main);
     status.start_time.get_or_insert_with(|| whole_second(observed.now));
     let node = || observed.place.addresses.iter().map(ToString::to_string);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
+use super::output;
 use super::record::{End, Record};
 use crate::runtime::spec::{ContainerState, PodState};
 
@@ -43,13 +44,14 @@ pub(super) fn at<'a>(record: &'a Record, state: Option<&'a PodState>, name: &str
     }
 }
 
-pub(super) fn init_containers(spec: &PodSpec) -> &[Container] {
-    spec.init_containers.as_deref().unwrap_or_default()
+/// Init containers; not those that have no process, which nobody starts or waits for.
+pub(super) fn init_containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers.iter().flatten().filter(|container| !output::is_output(container))
 }
 
 /// All containers, in the order in which they start.
 pub(super) fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    init_containers(spec).iter().chain(&spec.containers)
+    init_containers(spec).chain(&spec.containers)
 }
 
 /// An init container that goes on running beside the others.
@@ -74,7 +76,7 @@ pub(super) fn grace(pod: &Pod) -> Duration {
 
 /// Whether a container that ended so is started again.
 pub(super) fn restarts(spec: &PodSpec, container: &Container, end: &End) -> bool {
-    let init = init_containers(spec).iter().any(|one| one.name == container.name);
+    let init = init_containers(spec).any(|one| one.name == container.name);
     if is_sidecar(container) {
         return true;
     }

@@ -18,7 +18,7 @@ use super::decide::origin::{self, Named, Origin};
 use super::decide::{self, Around, CLAIM_PROTECTION, ClaimPlan, requested};
 use super::{
     CLAIMS, MACHINE, NAME, PLACE_AGAIN, PROVISIONED_BY, ProvisionError, Provisioner, blocking, bound, has_ended,
-    is_ours, patch, reference, seen, volume_name,
+    is_ours, patch, reference, room, seen, volume_name,
 };
 
 /// Marks the class of claims that name none.
@@ -47,16 +47,23 @@ impl Provisioner {
             ClaimPlan::Refuse(why) => self.recorder.record(&*claim, Kind::Warning, "ProvisioningFailed", why),
             ClaimPlan::Waits(why) => self.recorder.record(&*claim, Kind::Normal, "Waiting", why),
             ClaimPlan::Provision(origin) => {
+                if let Some(refused) = self.make_room(&claim).await? {
+                    return Ok(refused);
+                }
                 let copies = matches!(origin, Origin::Volume(_) | Origin::Snapshot(_));
                 let place = copies.then(|| self.copying.try_acquire()).transpose();
                 let Ok(_place) = place else { return Ok(Next::After(PLACE_AGAIN)) };
                 if let Err(error) = self.provision(&claim, class.as_deref(), origin).await {
                     let why = manager::errors::chain(&error);
                     self.recorder.record(&*claim, Kind::Warning, "ProvisioningFailed", why);
+                    self.promises.forget(&volume_name(&claim));
                     return Err(error);
                 }
             }
-            ClaimPlan::Grow { volume, size } => self.grow(&claim, &volume, size).await?,
+            ClaimPlan::Grow { volume, size } => match self.make_room(&claim).await? {
+                Some(refused) => return Ok(refused),
+                None => self.grow(&claim, &volume, size).await?,
+            },
             ClaimPlan::Bind { volume } => self.bind(&claim, &volume).await?,
             ClaimPlan::Release => {
                 let kept: Vec<&String> = claim.finalizers().iter().filter(|one| *one != CLAIM_PROTECTION).collect();
@@ -99,7 +106,7 @@ impl Provisioner {
         unless_gone(patch(&volumes, volume, &json!({ "spec": capacity })).await)?;
         let claims: Api<PersistentVolumeClaim> =
             Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
-        let status = Patch::Merge(json!({ "status": capacity }));
+        let status = Patch::Merge(json!({ "status": room::cleared(claim, capacity) }));
         unless_gone(claims.patch_status(&claim.name_any(), &PatchParams::default(), &status).await)?;
         self.recorder.record(claim, Kind::Normal, "FileSystemResizeSuccessful", "the volume has grown");
         Ok(())
@@ -127,7 +134,8 @@ impl Provisioner {
         }
         let modes = found.spec.as_ref().and_then(|spec| spec.access_modes.clone());
         let capacity = found.spec.as_ref().and_then(|spec| spec.capacity.clone());
-        let status = json!({ "status": { "phase": "Bound", "accessModes": modes, "capacity": capacity } });
+        let status = json!({ "phase": "Bound", "accessModes": modes, "capacity": capacity });
+        let status = json!({ "status": room::cleared(claim, status) });
         let written = claims.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await;
         Ok(unless_gone(written)?)
     }

@@ -133,6 +133,27 @@ async fn init_containers_go_first_and_sidecars_last() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_that_stands_for_anothers_output_needs_neither_image_nor_process() {
+    let bench = Bench::new().await;
+    let spec = json!({
+        "restartPolicy": "Never",
+        "initContainers": [{ "name": "log", "image": "orlop.dev/output-of/c", "restartPolicy": "Always" }],
+        "containers": [{ "name": "c", "image": "image:1" }],
+    });
+    bench.create("a", spec).await;
+    let running = bench.until("a", is_ready).await;
+    let log = status(&running, "log").unwrap();
+    assert!(log.ready && log.started == Some(true) && log.state.clone().unwrap().running.is_some(), "{log:?}");
+    assert_eq!((log.container_id.as_deref(), log.restart_count), (None, 0));
+    bench.machine.exit("c", 3);
+    let done = bench.until("a", |pod| phase(pod) == "Failed").await;
+    let end = status(&done, "log").unwrap().state.clone().unwrap().terminated.unwrap();
+    assert_eq!((end.exit_code, end.reason.as_deref()), (0, Some("Completed")), "it did not fail itself");
+    let started: Vec<String> = bench.machine.log().into_iter().filter(|line| line.starts_with("start ")).collect();
+    assert_eq!(started, ["start c 0"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn images_that_cannot_be_had_are_tried_again() {
     let bench = Bench::new().await;
     bench.machine.0.absent.lock().unwrap().insert("library/image".to_owned());

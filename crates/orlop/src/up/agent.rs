@@ -96,6 +96,7 @@ async fn serve(task: Task, home: super::home::Home, node: node::Arguments, data:
         facts,
         less,
         findings,
+        storage: None,
         nodes,
         agents,
     };

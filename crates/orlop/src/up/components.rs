@@ -13,10 +13,11 @@ use manager::context::Chance;
 use manager::descriptor::{Descriptor, Selection};
 use manager::frame::{FrameError, Program};
 use manager::gates::Gates;
-use manager::rate::Limit;
+use manager::rate::{Limit, RateLimitLayer, RateLimiter};
 use manager::serving::Pages;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tower::Layer as _;
 use virt_server::Component;
 
 use crate::cluster::clock;
@@ -62,24 +63,38 @@ impl Components {
         descriptors: &'static [Descriptor<S>],
         settings: S,
     ) {
-        let (clients, caches) = match &self.server {
+        self.start_with(name, component, descriptors, |_| settings);
+    }
+
+    /// The same, with settings that follow the limit of the program's requests. The server has flow control; a limit from the start
+    /// would only make guests wait.
+    pub(crate) fn start_with<S: Send + Sync + 'static>(
+        &mut self,
+        name: &'static str,
+        component: Component,
+        descriptors: &'static [Descriptor<S>],
+        settings: impl FnOnce(RateLimiter) -> S,
+    ) {
+        let none = Limit { qps: 0.0, burst: 0 };
+        let (clients, caches, limiter) = match &self.server {
             Server::Here { server, caches } => {
-                let server = server.clone();
+                let (server, limiter) = (server.clone(), RateLimiter::new(none));
+                let limited = RateLimitLayer(limiter.clone());
                 let clients = Clients::given(move |Asker { account, .. }, _| {
                     let identity =
                         account.map_or_else(|| component.identity(), |account| component.controller(account));
-                    Client::new(server.for_identity(identity), "default")
+                    Client::new(limited.layer(server.for_identity(identity)), "default")
                 });
-                (clients, Some(caches.clone()))
+                (clients, Some(caches.clone()), limiter)
             }
             Server::There(ways) => {
                 let Some(config) = ways.get(&component.identity().user) else {
                     tracing::error!(name, "a program has no way to the API server, and is not started");
                     return;
                 };
-                // The server has flow control; a limit here would only make pods wait.
-                let unlimited = Limit { qps: 0.0, burst: 0 };
-                (Clients::of_server(config.clone(), name, unlimited, false), None)
+                let clients = Clients::of_server(config.clone(), name, none, false);
+                let limiter = clients.limiter().clone();
+                (clients, None, limiter)
             }
         };
         let pages = Pages::new(name);
@@ -87,7 +102,7 @@ impl Components {
         let program = Program {
             name,
             descriptors,
-            settings,
+            settings: settings(limiter),
             selection: Selection::all(),
             gates: Gates::default(),
             clients,

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use node::agent::logs::{self, Options};
+use node::agent::output;
 
 use crate::cluster::clock;
 
@@ -35,8 +36,7 @@ impl Logs {
 
 impl PodLogs for Logs {
     fn open(&self, request: &LogRequest) -> Result<LogStream, String> {
-        let LogRequest { namespace, name, uid, container, .. } = request;
-        let folder = self.folder.join(format!("{namespace}_{name}_{uid}")).join(container);
+        let LogRequest { namespace, name, uid, container, image, .. } = request;
         let options = Options {
             follow: request.follow,
             tail_lines: request.tail_lines.map(|lines| lines as u64),
@@ -50,6 +50,8 @@ impl PodLogs for Logs {
                 StandardStream::Error => logs::StandardStream::Error,
             }),
         };
+        let (container, options) = output::read(container, image, options);
+        let folder = self.folder.join(format!("{namespace}_{name}_{uid}")).join(container);
         let ended = ended(self.client.get().cloned(), request.clone()).boxed();
         let lines = logs::read(&folder, &options, ended, clock()()).map_err(|error| error.to_string())?;
         // A log that breaks off ends there: there is no way to tell in the middle of an answer.

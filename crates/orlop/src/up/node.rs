@@ -18,7 +18,6 @@ use node::provisioner::{MACHINE, Provisioner};
 use node::runtime::{Runtime, RuntimePaths};
 use storage::images::Images;
 use storage::pull::{Limits, Registries};
-use storage::volumes::files::Files;
 use tokio::sync::watch;
 use virt_handler::hollow::HollowHandlers;
 use virt_handler::{Handler, NodeGuests, Relay};
@@ -31,6 +30,7 @@ use super::home::{Home, Role};
 use super::identity::{OfGuests, OfVms};
 use super::pod_network::{NetworkArguments, has_ipv6};
 use super::report::Less;
+use super::storage::{Arguments as StorageArguments, Opened};
 use super::{LOOK, MACHINE_IMAGE, install, paths, reach, vhost};
 use crate::{hollow, workbench};
 
@@ -96,6 +96,8 @@ pub(crate) struct Found {
     allowed_ports: Vec<(u16, Protocol)>,
     /// Pods should have IPv6 addresses, and cannot.
     lacks_ipv6: bool,
+    /// The machine's volumes, where this process keeps them.
+    storage: Option<Opened>,
 }
 
 impl Arguments {
@@ -149,6 +151,7 @@ impl Arguments {
             resolv_conf,
             allowed_ports,
             lacks_ipv6,
+            storage: None,
         })
     }
 }
@@ -170,7 +173,7 @@ struct Settings {
 
 struct Volumes {
     machine: String,
-    directory: PathBuf,
+    opened: Opened,
 }
 
 const NODE: &[Descriptor<Settings>] = &[
@@ -183,8 +186,8 @@ const NODE: &[Descriptor<Settings>] = &[
         account: LOCAL_VOLUMES,
         ..Descriptor::new("local-volumes", &[], |context, Settings { volumes, .. }| {
             let Some(volumes) = volumes else { return Ok(Started::until_stopped(context, pending())) };
-            let storage = Files::open(&volumes.directory)?;
-            let provisioner = Provisioner::new(context, &volumes.machine, Arc::new(storage));
+            let Opened { volumes: storage, overcommit, .. } = &volumes.opened;
+            let provisioner = Provisioner::new(context, &volumes.machine, storage.clone()).overcommitting(*overcommit);
             Ok(Started::until_stopped(context, async move { provisioner.run().await }))
         })
     },
@@ -262,20 +265,33 @@ impl Found {
         &self.home
     }
 
-    fn volumes(&self) -> Volumes {
-        Volumes { machine: self.home.machine.clone(), directory: paths::volumes(&self.data) }
+    /// Opens the machine's volumes, which only one process keeps.
+    pub(super) async fn keep_volumes(mut self, asked: StorageArguments, data: &Path) -> anyhow::Result<Self> {
+        let data = data.to_owned();
+        let opened = tokio::task::spawn_blocking(move || asked.open(&data)).await.context("prepare the storage")?;
+        self.storage = Some(opened?);
+        Ok(self)
+    }
+
+    /// The machine's volumes, if this process keeps them.
+    pub(super) fn storage(&self) -> Option<Opened> {
+        self.storage.clone()
+    }
+
+    fn volumes(&self) -> Option<Volumes> {
+        self.storage().map(|opened| Volumes { machine: self.home.machine.clone(), opened })
     }
 
     /// Starts what several nodes have in common.
     pub(super) fn start_common(&self, components: &mut Components) {
-        let settings = Settings { volumes: Some(self.volumes()), ..Settings::default() };
+        let settings = Settings { volumes: self.volumes(), ..Settings::default() };
         components.start("node", Component::Node(self.home.node.clone()), NODE, settings);
         self.follow_machine();
     }
 
     /// Starts the node: its agent, and its virt-handler.
     pub(super) fn start(self, components: &mut Components, api_port: u16, guests: NodeGuests) -> anyhow::Result<()> {
-        let volumes = self.home.is_sole().then(|| self.volumes());
+        let volumes = self.volumes();
         let Self {
             home,
             data,
@@ -289,6 +305,7 @@ impl Found {
             resolv_conf,
             allowed_ports: _,
             lacks_ipv6: _,
+            storage: _,
         } = self;
         let kubelet = paths::kubelet(&home.root);
         std::fs::create_dir_all(&kubelet).with_context(|| format!("create {}", kubelet.display()))?;

@@ -37,6 +37,11 @@ pub(crate) fn volumes(data: &Path) -> PathBuf {
     data.join("volumes")
 }
 
+/// Where volumes are, if it is not the directory above: a record of it, and the XFS that `--storage-size` makes.
+pub(crate) fn storage(data: &Path) -> PathBuf {
+    data.join("storage")
+}
+
 /// Records of pods' networks.
 pub(crate) fn network(data: &Path) -> PathBuf {
     data.join("network")

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::agents::Agents;
 use super::nodes::Nodes;
+use super::storage::{Opened, StorageReport};
 use super::vhost;
 
 /// The health of everything at one moment.
@@ -31,6 +32,8 @@ pub(crate) struct Report {
     pub(crate) less: Vec<Less>,
     /// Facts about the machine, in the order of their names.
     pub(crate) facts: BTreeMap<String, String>,
+    /// Where volumes are; nothing where nodes only pretend.
+    pub(crate) storage: Option<StorageReport>,
     /// The nodes, and what keeps them from taking further VMs.
     pub(crate) nodes: Nodes,
 }
@@ -58,6 +61,8 @@ pub(crate) struct Reporter {
     pub(super) less: Vec<Less>,
     /// What guests run with; nothing where they only pretend.
     pub(super) findings: Option<watch::Receiver<Option<Finding>>>,
+    /// The machine's volumes, where this process keeps them.
+    pub(super) storage: Option<Opened>,
     pub(super) nodes: watch::Receiver<Nodes>,
     /// The agents of nodes, where those are processes of their own.
     pub(super) agents: Agents,
@@ -66,7 +71,7 @@ pub(crate) struct Reporter {
 impl Reporter {
     /// How everything is now.
     pub(crate) fn report(&self) -> Report {
-        let Self { address, server, pages, facts, less: known, findings, nodes, agents } = self;
+        let Self { address, server, pages, facts, less: known, findings, storage, nodes, agents } = self;
         let troubles = pages.iter().map(|(name, pages)| {
             let told: Vec<String> =
                 pages.troubles().into_iter().map(|(check, why)| format!("{check}: {why}")).collect();
@@ -79,10 +84,13 @@ impl Reporter {
         let size = server.as_ref().map(ApiServer::store_size);
         facts.extend(size.map(|size| ("store".to_owned(), fact(size))));
         let found = finding.map(|finding| less(&finding, vhost::is_there())).unwrap_or_default();
-        let less = found.into_iter().chain(known.iter().cloned()).chain(size.and_then(nearly_full)).collect();
+        let (storage, full) = storage.as_ref().map(Opened::report).unzip();
+        let full = size.and_then(nearly_full).into_iter().chain(full.flatten());
+        let less = found.into_iter().chain(known.iter().cloned()).chain(full).collect();
         let mut nodes = nodes.borrow().clone();
         agents.add_to(&mut nodes);
-        Report { pid: std::process::id(), server: format!("https://{address}"), components, less, facts, nodes }
+        let server = format!("https://{address}");
+        Report { pid: std::process::id(), server, components, less, facts, storage, nodes }
     }
 }
 
@@ -104,7 +112,9 @@ impl Report {
                 .as_ref()
                 .map_or(Ok(None), |trouble| Err(format!("{}; {}", trouble.why, trouble.remedies.join("; ")))),
         });
-        components.chain(nodes).chain(less).collect()
+        let volumes =
+            self.storage.iter().map(|told| Check { name: "volumes".to_owned(), answer: Ok(Some(told.line())) });
+        components.chain(nodes).chain(volumes).chain(less).collect()
     }
 
     /// Whether nothing keeps VMs from running.

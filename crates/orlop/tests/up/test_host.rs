@@ -171,6 +171,16 @@ impl TestHost {
         self.process.as_ref().map_or(0, Child::id)
     }
 
+    /// The flags with which it starts from now on.
+    pub(crate) fn change_flags(&mut self, flags: &[&str]) {
+        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
+    }
+
+    /// Waits for the end of an `orlop up` that ends by itself.
+    pub(crate) fn forget_process(&mut self) -> Result<()> {
+        self.process.take().map_or(Ok(()), |mut process| Ok(process.wait().map(drop)?))
+    }
+
     /// Kills `orlop up`, and nothing else.
     pub(crate) fn kill(&mut self) -> Result<()> {
         let mut process = self.process.take().context("orlop up does not run")?;

@@ -1,7 +1,7 @@
-//! The ways into a guest: `orlop ssh`, `port-forward`, `vnc` and `console --tail`.
+//! The ways into a guest: `orlop ssh`, `port-forward`, `vnc` and `console`, and the log of its console.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpStream;
+use std::net::{TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
@@ -9,6 +9,8 @@ use api::kubevirt::{KubeVirt, KubeVirtPhase};
 use api::vm::VirtualMachine;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use e2e::console::Console;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, LogParams};
 
 use super::Test;
 use super::guests::{Terminal, linux};
@@ -37,8 +39,9 @@ fn lasting(machine: &TestHost, words: &[&str]) -> Result<(Running, String)> {
 
 fn orlop_leads_into_a_guest() -> Result<()> {
     let machine = TestHost::up()?;
-    machine.create::<VirtualMachine>(linux("v", "Always")?)?;
-    machine.phase("v", Phase::Running, None)?;
+    machine.create::<VirtualMachine>(linux("v", "Manual")?)?;
+    machine.status("v", "Stopped")?;
+    waiting(&machine)?;
     let key = machine.data().join("key");
     let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status()?;
     ensure!(made.success(), "ssh-keygen failed");
@@ -53,6 +56,8 @@ fn orlop_leads_into_a_guest() -> Result<()> {
     drop(terminal);
 
     tail(&machine)?;
+    console_log(&machine)?;
+    datagrams(&machine)?;
     ssh(&machine, &key, boot.trim())?;
     let (_forwarding, line) = lasting(&machine, &["port-forward", "v", ":22"])?;
     let address = line.strip_prefix("forwarding ").and_then(|rest| rest.split(' ').next());
@@ -63,6 +68,58 @@ fn orlop_leads_into_a_guest() -> Result<()> {
     }
     screen(&machine)?;
     is_deployed(&machine)
+}
+
+/// Reads the errors of a program until it says this.
+fn says(errors: &mut impl std::io::BufRead, words: &str) -> Result<()> {
+    let mut said = String::new();
+    while !said.contains(words) {
+        ensure!(errors.read_line(&mut said)? > 0, "it never said {words:?}, but {said}");
+    }
+    Ok(())
+}
+
+/// A console of a VM that is stopped says so and what to do, and goes on when somebody does it.
+fn waiting(machine: &TestHost) -> Result<()> {
+    let mut look = machine.orlop(&["console", "v"]);
+    let mut console = Running(look.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?);
+    let mut errors = BufReader::new(console.0.stderr.take().context("no standard error")?);
+    says(&mut errors, "v does not run: Stopped; `orlop start v` starts it; waiting for it")?;
+    e2e::output(&mut machine.orlop(&["start", "v"]))?;
+    says(&mut errors, "connected to v")?;
+    machine.phase("v", Phase::Running, None)?;
+    // Nobody lands on another cluster than the one that was named.
+    let refused = machine.orlop(&["console", "v", "--context", "nowhere"]).stdin(Stdio::null()).output()?;
+    let told = String::from_utf8_lossy(&refused.stderr);
+    ensure!(!refused.status.success() && told.contains("the kubeconfig has no context \"nowhere\""), "{told}");
+    Ok(())
+}
+
+/// As `kubectl logs POD -c guest-console-log` asks for it: the console, and nothing of the launcher's own log.
+fn console_log(machine: &TestHost) -> Result<()> {
+    let pods = machine.runtime.block_on(machine.api::<Pod>().list(&ListParams::default()))?;
+    let pod = pods.items.into_iter().next().context("no launcher")?;
+    let parameters = LogParams { container: Some("guest-console-log".to_owned()), ..LogParams::default() };
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let log = machine.runtime.block_on(machine.api::<Pod>().logs(&name, &parameters))?;
+    ensure!(log.contains("seen-42") && !log.contains("\"level\""), "{log}");
+    let statuses = pod.status.and_then(|status| status.init_container_statuses).unwrap_or_default();
+    let shown = statuses.iter().find(|one| one.name == "guest-console-log").context("it has no status")?;
+    ensure!(shown.ready && shown.container_id.is_none(), "{shown:?}");
+    Ok(())
+}
+
+/// The guest itself answers that nobody listens on a UDP port.
+fn datagrams(machine: &TestHost) -> Result<()> {
+    let mut forward = machine.orlop(&["port-forward", "v", "udp/:9"]);
+    let mut running = Running(forward.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?);
+    let mut line = String::new();
+    BufReader::new(running.0.stdout.take().context("no standard output")?).read_line(&mut line)?;
+    let address = line.strip_prefix("forwarding ").and_then(|rest| rest.split(' ').next());
+    let socket = UdpSocket::bind("127.0.0.1:0")?;
+    socket.send_to(b"hello", address.with_context(|| line.clone())?)?;
+    let mut errors = BufReader::new(running.0.stderr.take().context("no standard error")?);
+    says(&mut errors, "dialing VM: port 9: Connection refused")
 }
 
 /// What was written while nobody looked is shown to who asks for it, and to nobody else.

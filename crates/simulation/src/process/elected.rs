@@ -34,23 +34,27 @@ const SCHEDULERS: &[Descriptor<Settings>] = &[Descriptor::new("scheduler", &[], 
 const OF_SERVICES: [&str; 4] =
     ["disruption-controller", "endpoints-controller", "endpointslice-controller", "replicationcontroller-controller"];
 
-/// Pools, snapshots, restores, clones and exports have no scene yet. Migrations, and those who ask for them, have none before simulated launchers can send guests.
-const WITHOUT_SCENE: [&str; 8] = [
+/// Snapshots, restores, clones and exports have no scene yet. Migrations, and those who ask for them, have none before simulated
+/// launchers can send guests.
+const WITHOUT_SCENE: [&str; 7] = [
     "clone-controller",
     "evacuation-controller",
     "export-controller",
     "migration-controller",
-    "pool-controller",
     "restore-controller",
     "snapshot-controller",
     "workload-updater",
 ];
 
+/// What else is off in the scene of virtual machines, and in that of pools.
+const OF_POOLS: [&str; 1] = ["pool-controller"];
+const WITHOUT_POOLS: [&str; 2] = ["disruptionbudget-controller", "vmi-replicaset-controller"];
+
 pub(super) fn controller_manager(start: Start<'_>) -> JoinHandle<()> {
     let (controllers, settings) = (start.options.controllers, start.options.settings.clone());
     let off: &[&str] = match start.options.scene {
         Scene::Services => &[],
-        Scene::Deployments | Scene::VirtualMachines(_) => &OF_SERVICES,
+        Scene::Deployments | Scene::VirtualMachines(_) | Scene::Pools(_) => &OF_SERVICES,
     };
     let component = Component::ControllerManager;
     elected(start, component, "kube-controller-manager", controllers, settings, all_but(off, controllers))
@@ -72,11 +76,10 @@ pub(super) fn virt_controller(start: Start<'_>) -> JoinHandle<()> {
     // New with each start: controllers of one process share caches through them.
     let mut settings = virt_controller::Settings::new(Launcher::new(LAUNCHER));
     settings.image_volumes = Some(true);
-    let controllers = match start.options.scene {
-        Scene::Deployments | Scene::Services => &[],
-        Scene::VirtualMachines(scene) => scene.controllers,
-    };
-    let selection = all_but(&WITHOUT_SCENE, controllers);
+    let scene = start.options.scene;
+    let controllers = scene.guests().map_or(&[][..], |guests| guests.controllers);
+    let off: &[&str] = if matches!(scene, Scene::Pools(_)) { &WITHOUT_POOLS } else { &OF_POOLS };
+    let selection = all_but(&[&WITHOUT_SCENE[..], off].concat(), controllers);
     elected(start, Component::VirtController, "virt-controller", controllers, settings, selection)
 }
 

@@ -23,7 +23,7 @@ pub(super) fn nodes(start: Start<'_>) -> JoinHandle<()> {
             let (start_delay, stop_delay) = (Duration::from_secs(1), Duration::from_secs(2));
             Behaviour { start_delay, stop_delay, ..Behaviour::default() }
         }
-        Scene::VirtualMachines(_) => {
+        Scene::VirtualMachines(_) | Scene::Pools(_) => {
             let mut chance = Chance::new(start.seed, 4);
             let (start_delay, stop_delay) = (some_seconds(&mut chance, 3), some_seconds(&mut chance, 8));
             Behaviour { start_delay, stop_delay, ..Behaviour::default() }
@@ -36,10 +36,7 @@ pub(super) fn nodes(start: Start<'_>) -> JoinHandle<()> {
 }
 
 pub(super) fn handlers(start: Start<'_>, nodes: &'static [&'static str]) -> JoinHandle<()> {
-    let twin = match start.options.scene {
-        Scene::Deployments | Scene::Services => Twin::None,
-        Scene::VirtualMachines(scene) => scene.handlers,
-    };
+    let twin = start.options.scene.guests().map_or(Twin::None, |guests| guests.handlers);
     let machines = start.machines.clone();
     run(start, &Component::HollowHandlers, "virt-handler", |context| {
         let handlers = HollowHandlers::over(context, nodes.iter().map(ToString::to_string), machines, twin);

@@ -16,6 +16,7 @@ use crate::world::World;
 use crate::{Options, Scene};
 
 mod deployments;
+mod pools;
 mod services;
 mod virtual_machines;
 
@@ -26,6 +27,7 @@ pub(super) enum User {
     Deployments(deployments::User),
     Services(services::User),
     VirtualMachines(virtual_machines::User),
+    Pools(pools::User),
 }
 
 impl User {
@@ -46,6 +48,7 @@ impl User {
                 scene.by_force,
                 options.seed,
             )),
+            Scene::Pools(_) => Self::Pools(pools::User::new(client, witness, options.seed)),
         }
     }
 
@@ -54,6 +57,7 @@ impl User {
             Self::Deployments(user) => user.begin().await,
             Self::Services(user) => user.begin().await,
             Self::VirtualMachines(user) => user.begin().await,
+            Self::Pools(user) => user.begin().await,
         }
     }
 
@@ -63,6 +67,7 @@ impl User {
             Self::Deployments(user) => user.act().await,
             Self::Services(user) => user.act().await,
             Self::VirtualMachines(user) => user.act().await,
+            Self::Pools(user) => user.act().await,
         }
     }
 
@@ -72,6 +77,7 @@ impl User {
             Self::Deployments(user) => user.let_go().await,
             Self::Services(user) => user.let_go().await,
             Self::VirtualMachines(user) => user.let_go().await,
+            Self::Pools(user) => user.let_go().await,
         }
     }
 
@@ -81,6 +87,15 @@ impl User {
             Self::Deployments(user) => user.tend().await,
             Self::Services(user) => user.tend().await,
             Self::VirtualMachines(user) => user.tend().await,
+            Self::Pools(user) => user.tend().await,
+        }
+    }
+
+    /// Changes something once more when all has come to rest, and tells what. None, if there is nothing left to change.
+    pub(super) async fn change_at_rest(&mut self) -> Result<Option<String>, kube::Error> {
+        match self {
+            Self::Deployments(_) | Self::Services(_) | Self::VirtualMachines(_) => Ok(None),
+            Self::Pools(user) => user.change_at_rest().await,
         }
     }
 
@@ -90,6 +105,7 @@ impl User {
             Self::Deployments(_) => Ok(false),
             Self::Services(user) => user.sees_patience(now).await,
             Self::VirtualMachines(user) => user.sees_patience(now).await,
+            Self::Pools(user) => user.sees_patience(now).await,
         }
     }
 }

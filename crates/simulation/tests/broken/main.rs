@@ -5,6 +5,7 @@
 mod deployments;
 mod launchers;
 mod missing;
+mod pools;
 mod services;
 mod virtual_machines;
 

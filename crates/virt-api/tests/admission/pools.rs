@@ -60,6 +60,21 @@ fn what_would_never_come_to_rest_is_refused() {
 }
 
 #[test]
+fn a_refusal_says_what_to_do() {
+    let message = |patch: &Value| denied(create(&Cluster::new(), &changed(&pool(), &spec(patch)))).message;
+    let everything = message(&json!({ "selector": { "matchLabels": null } }));
+    assert!(
+        everything.contains("spec.selector: is empty and would match every VM of the namespace; select labels"),
+        "{everything}"
+    );
+    let nothing = message(&json!({ "selector": { "matchLabels": { "app": "other" } } }));
+    assert!(nothing.contains("spec.selector: does not match spec.virtualMachineTemplate.metadata.labels"), "{nothing}");
+    assert!(nothing.ends_with("use the same labels in both"), "{nothing}");
+    let negative = message(&json!({ "replicas": -3 }));
+    assert!(negative.ends_with("spec.replicas: -3 is negative; use 0 or more"), "{negative}");
+}
+
+#[test]
 fn a_template_is_refused_for_what_a_vm_would_be_refused_for() {
     let of_vm = json!({ "runStrategy": "Sometimes", "template": { "spec": { "hostname": "Bad" } } });
     let wrong = changed(&pool(), &spec(&json!({ "virtualMachineTemplate": { "spec": of_vm } })));

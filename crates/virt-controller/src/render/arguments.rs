@@ -59,8 +59,8 @@ pub(super) fn arguments(input: &Input<'_>, mounts: &Mounts) -> Vec<String> {
     arguments
 }
 
-/// The launcher copies the guest's console to its own log; no container is needed for that.
-fn logs_console(input: &Input<'_>) -> bool {
+/// Whether the launcher copies the guest's console to its own log; no container is needed for that.
+pub(super) fn logs_console(input: &Input<'_>) -> bool {
     let devices = &input.vmi.spec.domain.devices;
     devices.autoattach_serial_console != Some(false)
         && devices.log_serial_console.unwrap_or(input.config.logs_serial_console())

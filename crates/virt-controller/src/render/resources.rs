@@ -53,6 +53,12 @@ pub(super) fn resources(input: &Input<'_>, overhead: Amount) -> Result<ResourceR
     Ok(ResourceRequirements { requests: write(requests), limits: write(limits), claims: None })
 }
 
+/// What a container asks for that uses nothing. Kubernetes counts no amount of zero as a limit.
+pub(super) fn least() -> ResourceRequirements {
+    let all = BTreeMap::from([(CPU.to_owned(), Amount::milli(1)), (MEMORY.to_owned(), Amount::from(1 << 20))]);
+    ResourceRequirements { requests: write(all.clone()), limits: write(all), claims: None }
+}
+
 fn set(amounts: &mut Amounts, name: &str, amount: Option<Amount>) {
     if let Some(amount) = amount {
         amounts.insert(name.to_owned(), amount);

@@ -17,6 +17,31 @@ fn the_usual_pod_has_one_container() {
 }
 
 #[test]
+fn the_console_has_a_log_of_its_own_where_that_costs_no_process() {
+    let mut bench = Bench::default();
+    let image = "orlop.dev/output-of/compute";
+    bench.launcher.console_log = Some(image.to_owned());
+    let names = |bench: &Bench, devices: serde_json::Value| -> Vec<String> {
+        let pod = bench.render(&vmi(json!({ "domain": { "devices": devices } })));
+        let spec = pod.spec.unwrap();
+        assert!(spec.containers.iter().all(|one| one.name != CONSOLE_LOG));
+        spec.init_containers.into_iter().flatten().map(|one| format!("{} {}", one.name, one.image.unwrap())).collect()
+    };
+    assert_eq!(names(&bench, json!({})), [format!("guest-console-log {image}")]);
+    assert!(names(&bench, json!({ "logSerialConsole": false })).is_empty());
+    let pod = bench.render(&vmi(json!({ "domain": { "devices": {} } })));
+    let resources = pod.spec.unwrap().init_containers.unwrap().remove(0).resources.unwrap();
+    assert!(resources.limits.is_some() && resources.requests == resources.limits, "a Guaranteed pod stays so");
+    assert!(names(&bench, json!({ "autoattachSerialConsole": false })).is_empty());
+    let mut quiet = Bench::configured(&json!({ "virtualMachineOptions": { "disableSerialConsoleLog": {} } }));
+    quiet.launcher.console_log = Some(image.to_owned());
+    assert!(names(&quiet, json!({})).is_empty());
+    assert_eq!(names(&quiet, json!({ "logSerialConsole": true })).len(), 1);
+    bench.launcher.console_log = None;
+    assert!(names(&bench, json!({})).is_empty(), "a process for each VM is not worth it");
+}
+
+#[test]
 fn the_pod_belongs_to_its_instance() {
     let pod = Bench::default().render(&vmi(json!({})));
     let owner = &pod.metadata.owner_references.unwrap()[0];

@@ -18,6 +18,8 @@ use crate::vmi::Event;
 const READY: &str = "Ready";
 const FAILURE: &str = "Failure";
 const RESTART_REQUIRED: &str = "RestartRequired";
+/// The instance's, and the VM's own while it has none.
+const PROVISIONING: &str = "Provisioning";
 /// Conditions that are the VM's own; all others are its instance's.
 const OWN: [&str; 5] = [READY, FAILURE, RESTART_REQUIRED, "ManualRecoveryRequired", "Initialized"];
 
@@ -98,9 +100,11 @@ impl Making<'_> {
         let now = whole_second(self.now).0;
         let of_instance = self.mine.and_then(|one| one.status.as_ref()?.conditions.as_deref()).unwrap_or_default();
         let mirrored: Vec<VirtualMachineCondition> = of_instance.iter().map(mirror).collect();
+        let waits = self.volume_wait();
         let known = &mut status.conditions;
         if let Some(known) = known {
-            let has = |kind: &str| mirrored.iter().any(|one| one.type_ == kind);
+            let has =
+                |kind: &str| mirrored.iter().any(|one| one.type_ == kind) || (kind == PROVISIONING && waits.is_some());
             known.retain(|one| OWN.contains(&one.type_.as_str()) || has(&one.type_));
         }
         for condition in mirrored.iter().filter(|one| one.type_ != READY) {
@@ -115,6 +119,9 @@ impl Making<'_> {
                 };
                 conditions::set(known, condition(READY, false, reason, message), now);
             }
+        }
+        if let Some(message) = waits {
+            conditions::set(known, condition(PROVISIONING, true, "VolumesNotReady", &message), now);
         }
         let failure = self.problem.clone().or_else(|| Some(("FailedCreate", self.seen.failure?.to_owned())));
         match failure {

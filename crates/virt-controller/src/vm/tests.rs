@@ -1,5 +1,6 @@
 mod guest;
 
+use api::data_volume::DataVolume;
 use json_patch::merge;
 use proptest::prelude::*;
 
@@ -15,6 +16,7 @@ struct Bench {
     chosen: Result<Chosen, Problem>,
     failure: Option<String>,
     config: ClusterConfig,
+    data_volumes: Vec<DataVolume>,
 }
 
 fn at(second: i64) -> Timestamp {
@@ -44,6 +46,7 @@ impl Bench {
             chosen: Ok(Chosen::default()),
             failure: None,
             config: ClusterConfig::default(),
+            data_volumes: Vec::new(),
         }
     }
 
@@ -64,6 +67,8 @@ impl Bench {
     }
 
     fn decide(&self) -> Plan {
+        let volumes = self.data_volumes.iter().map(|one| (one.metadata.name.as_deref().unwrap_or_default(), one));
+        let data_volumes = (!self.data_volumes.is_empty()).then(|| volumes.collect());
         let seen = Observed {
             vm: &self.vm,
             instance: self.instance.as_ref(),
@@ -71,7 +76,7 @@ impl Bench {
             strays: self.strays.iter().collect(),
             revisions: self.revisions.iter().collect(),
             chosen: self.chosen.clone(),
-            volumes: Known::default(),
+            volumes: Known { data_volumes, ..Known::default() },
             snapshot_classes: SnapshotClasses::default(),
             config: &self.config,
             failure: self.failure.as_deref(),
@@ -320,6 +325,32 @@ fn an_instancetype_that_is_not_there_is_told() {
     assert_eq!(plan.events.len(), 1);
     let told = Bench { vm: bench.then(&plan), ..bench };
     assert_eq!(told.decide(), Plan::default(), "and told once");
+}
+
+#[test]
+fn a_vm_whose_disk_is_imported_says_how_far_it_is() {
+    let volumes = json!([{ "name": "root", "dataVolume": { "name": "d" } }]);
+    let more = json!({ "spec": { "template": { "spec": { "volumes": volumes } } } });
+    let at = |vm: VirtualMachine, status: Value| {
+        let volume = json!({ "metadata": { "name": "d" }, "spec": {}, "status": status });
+        let data_volumes = vec![serde_json::from_value(volume).unwrap()];
+        Bench { vm, data_volumes, ..Bench::new("Always", &json!({})) }
+    };
+    let message = |vm: &VirtualMachine| {
+        let found = api::conditions::find(vm.status.as_ref()?.conditions.as_deref(), "Provisioning")?;
+        found.message.clone()
+    };
+    let going = |progress: &str| json!({ "phase": "ImportInProgress", "progress": progress });
+    let first = at(Bench::new("Always", &more).vm, going("42.10%"));
+    let plan = first.decide();
+    assert_eq!((plan.start.is_none(), first.word()), (true, "Provisioning".to_owned()));
+    let told = first.then(&plan);
+    assert_eq!(message(&told).as_deref(), Some("the DataVolume d is being imported: 42%"));
+    assert_eq!(at(told.clone(), going("42.90%")).decide().status, None, "not every percent of a percent is written");
+    let next = at(told.clone(), going("43.00%"));
+    assert_eq!(message(&next.then(&next.decide())).as_deref(), Some("the DataVolume d is being imported: 43%"));
+    let failed = at(told, json!({ "phase": "Failed" }));
+    assert_eq!(message(&failed.then(&failed.decide())), None);
 }
 
 #[test]

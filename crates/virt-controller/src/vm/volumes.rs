@@ -84,6 +84,16 @@ impl Making<'_> {
         })
     }
 
+    /// What a VM that has no instance waits for, if its data volumes are not filled yet.
+    pub(super) fn volume_wait(&self) -> Option<String> {
+        let volumes = self.spec().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        let mut made = volumes.iter().filter(|volume| volume.data_volume.is_some() && self.mine.is_none());
+        made.find_map(|volume| match readiness_of(volume, &self.seen.volumes) {
+            Readiness::Waits { message } => Some(message),
+            _ => None,
+        })
+    }
+
     /// How the volumes are, for the word that people read.
     pub(super) fn printable_volumes(&self) -> printable::Volumes {
         let volumes = self.spec().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();

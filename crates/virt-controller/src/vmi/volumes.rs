@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::conditions::{self, ConditionStatus};
 use api::data_volume::{DataVolume, DataVolumePhase};
-use api::names::annotation;
+use api::names::{HAS_ROOM, annotation};
 use api::vmi::VirtualMachineInstance;
 use api::volumes::Volume;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -121,7 +122,7 @@ pub(crate) fn readiness_of(volume: &Volume, known: &Known<'_>) -> Readiness {
                     message: format!("the DataVolume {name} is waiting for its first consumer"),
                 };
             }
-            _ => return Readiness::Waits { message: format!("the DataVolume {name} is being imported") },
+            _ => return Readiness::Waits { message: filling(&name, made, claim.copied()) },
         }
     }
     let Some(claim) = claim else {
@@ -146,15 +147,95 @@ pub(crate) fn readiness_of(volume: &Volume, known: &Known<'_>) -> Readiness {
         }
         // The launcher's own pod is the first that uses it.
         _ if known.binds_late(claim) => Readiness::Ready,
-        _ => Readiness::Waits { message: format!("the PersistentVolumeClaim {name} is not bound yet") },
+        _ => {
+            let why = lacks_room(claim).map(|why| format!(": {why}")).unwrap_or_default();
+            Readiness::Waits { message: format!("the PersistentVolumeClaim {name} is not bound yet{why}") }
+        }
     }
+}
+
+/// How far a data volume is, or what it waits for.
+fn filling(name: &str, volume: &DataVolume, claim: Option<&PersistentVolumeClaim>) -> String {
+    let goes = format!("the DataVolume {name} is being imported");
+    if let Some(why) = claim.and_then(lacks_room) {
+        return format!("the DataVolume {name} waits for its claim: {why}");
+    }
+    let status = volume.status.as_ref();
+    let running = conditions::find(status.and_then(|status| status.conditions.as_deref()), "Running");
+    let failed = running.filter(|one| one.status == ConditionStatus::False && one.reason.as_deref() == Some("Error"));
+    // An importer that was not started yet has the reason of one that failed; only the latter was started again.
+    let again = status.and_then(|status| status.restart_count).is_some_and(|count| count > 0);
+    if let Some(why) = failed.filter(|_| again).and_then(|one| one.message.as_deref()) {
+        return format!("{goes}; the last attempt failed: {why}");
+    }
+    // Whole numbers: every change is written to the status of the VM.
+    let progress = status.and_then(|status| status.progress.as_deref()?.strip_suffix('%')?.split('.').next());
+    match progress.filter(|whole| !whole.is_empty() && whole.bytes().all(|byte| byte.is_ascii_digit())) {
+        Some(percent) => format!("{goes}: {percent}%"),
+        None => goes,
+    }
+}
+
+/// What a claim was told that does not fit.
+fn lacks_room(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let told = claim.status.as_ref()?.conditions.as_ref()?;
+    told.iter().find(|one| one.type_ == HAS_ROOM && one.status == "False")?.message.as_deref()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+
+    #[expect(clippy::needless_pass_by_value, reason = "what is written where it is used needs no borrow")]
+    fn waits(volume: Value, claim: Value) -> String {
+        let volume: DataVolume = serde_json::from_value(json!({ "spec": {}, "status": volume })).unwrap();
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "status": claim })).unwrap();
+        let known = Known {
+            claims: BTreeMap::from([("d", &claim)]),
+            data_volumes: Some(BTreeMap::from([("d", &volume)])),
+            ..Known::default()
+        };
+        let volume = serde_json::from_value(json!({ "name": "v", "dataVolume": { "name": "d" } })).unwrap();
+        match readiness_of(&volume, &known) {
+            Readiness::Waits { message } => message,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_import_says_how_far_it_is() {
+        let goes = |progress: &str| waits(json!({ "phase": "ImportInProgress", "progress": progress }), json!({}));
+        assert_eq!(goes("42.37%"), "the DataVolume d is being imported: 42%");
+        assert_eq!(goes("100.0%"), "the DataVolume d is being imported: 100%");
+        for unknown in ["N/A", "", "%", "x.1%"] {
+            assert_eq!(goes(unknown), "the DataVolume d is being imported");
+        }
+    }
+
+    #[test]
+    fn an_import_that_is_tried_again_says_why() {
+        let running = json!({ "type": "Running", "status": "False", "reason": "Error", "message": "404" });
+        let status = |restarts| json!({ "phase": "ImportInProgress", "progress": "3.1%", "restartCount": restarts, "conditions": [running] });
+        assert_eq!(waits(status(1), json!({})), "the DataVolume d is being imported; the last attempt failed: 404");
+        assert_eq!(waits(status(0), json!({})), "the DataVolume d is being imported: 3%");
+    }
+
+    #[test]
+    fn a_claim_that_does_not_fit_says_how_much_there_is() {
+        let condition = json!({ "type": HAS_ROOM, "status": "False", "message": "1Gi are left" });
+        let claim = json!({ "phase": "Pending", "conditions": [condition] });
+        assert_eq!(
+            waits(json!({ "phase": "Pending" }), claim.clone()),
+            "the DataVolume d waits for its claim: 1Gi are left"
+        );
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({ "status": claim })).unwrap();
+        let known = Known { claims: BTreeMap::from([("c", &claim)]), ..Known::default() };
+        let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "c" } });
+        let message = "the PersistentVolumeClaim c is not bound yet: 1Gi are left".to_owned();
+        assert_eq!(readiness_of(&serde_json::from_value(volume).unwrap(), &known), Readiness::Waits { message });
+    }
 
     #[test]
     fn nobody_uses_a_claim_before_it_has_its_data_whatever_is_known_of_its_data_volume() {
@@ -166,7 +247,7 @@ mod tests {
             "spec": {}, "status": { "phase": "Succeeded" },
         }))
         .unwrap();
-        let claim = |phase: &str, annotations: serde_json::Value| -> PersistentVolumeClaim {
+        let claim = |phase: &str, annotations: Value| -> PersistentVolumeClaim {
             let metadata = json!({ "name": "c", "annotations": annotations });
             serde_json::from_value(json!({ "metadata": metadata, "status": { "phase": phase } })).unwrap()
         };

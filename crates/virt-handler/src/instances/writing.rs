@@ -88,6 +88,9 @@ impl Instances {
 
     /// What people should read of a new phase.
     fn tell(&self, old: &VirtualMachineInstance, new: &VirtualMachineInstance, why: &str) {
+        if let Some(message) = status::io_error(new).filter(|_| status::io_error(old).is_none()) {
+            self.record_event(new, Kind::Warning, "IOerror", message);
+        }
         if old.phase() == new.phase() {
             return self.tell_migration(old, new);
         }

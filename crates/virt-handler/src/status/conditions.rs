@@ -21,6 +21,8 @@ const SYNCHRONIZED: &str = "Synchronized";
 /// Why an instance is not ready while its guest does not run.
 const GUEST_NOT_RUNNING: &str = "GuestNotRunning";
 /// KubeVirt's own words, which others look for.
+const PAUSED_BY_IO_ERROR: &str = "PausedIOError";
+const IO_ERROR: &str = "VMI was paused, low-level IO error detected";
 const SYNC_FAILED: &str = "Synchronizing with the Domain failed.";
 
 /// Whether the guest could be made what the instance says.
@@ -51,7 +53,11 @@ pub(super) fn running(vmi: &mut VirtualMachineInstance, entered: bool, facts: &F
     match domain.state() {
         State::PausedByUser => set(vmi, PAUSED, true, ("PausedByUser", "VMI was paused by user"), now),
         State::PausedByIoError => {
-            set(vmi, PAUSED, true, ("PausedIOError", "VMI was paused, low-level IO error detected"), now);
+            let message = match domain.reason.as_str() {
+                "" => IO_ERROR.to_owned(),
+                why => format!("{IO_ERROR}: {why}"),
+            };
+            set(vmi, PAUSED, true, (PAUSED_BY_IO_ERROR, &message), now);
         }
         State::PausedByQemu => set(vmi, PAUSED, true, ("PausedByQEMU", "VMI was paused by QEMU"), now),
         _ => remove(vmi, PAUSED),
@@ -76,6 +82,13 @@ pub(super) fn running(vmi: &mut VirtualMachineInstance, entered: bool, facts: &F
     } else if entered && waits_for_guest(vmi) {
         set(vmi, READY, true, ("", ""), now);
     }
+}
+
+/// Why a disk's failure has stopped the guest, if one has.
+pub(super) fn io_error(vmi: &VirtualMachineInstance) -> Option<&str> {
+    let paused = conditions::find(vmi.status.as_ref()?.conditions.as_deref(), PAUSED)?;
+    let is_so = paused.status == ConditionStatus::True && paused.reason.as_deref() == Some(PAUSED_BY_IO_ERROR);
+    paused.message.as_deref().filter(|_| is_so)
 }
 
 /// What is left when the guest has ended.

@@ -98,6 +98,24 @@ fn disks_have_the_names_that_a_guest_gives_them() {
 }
 
 #[test]
+fn a_guest_that_a_disk_has_stopped_says_which() {
+    let told = |reason: &str| {
+        let failed = Domain { reason: reason.to_owned(), ..domain(State::PausedByIoError) };
+        let facts = Facts { domain: Some(&failed), ..Facts::default() };
+        let new = next(&vmi("Running", &json!({})), Some(&Phase::Running), &facts, now());
+        io_error(&new).map(str::to_owned)
+    };
+    assert_eq!(told("").as_deref(), Some("VMI was paused, low-level IO error detected"));
+    assert_eq!(
+        told("disk data: full").as_deref(),
+        Some("VMI was paused, low-level IO error detected: disk data: full")
+    );
+    let running = domain(State::Running);
+    let facts = Facts { domain: Some(&running), ..Facts::default() };
+    assert_eq!(io_error(&next(&vmi("Running", &json!({})), Some(&Phase::Running), &facts, now())), None);
+}
+
+#[test]
 fn a_guest_that_starts_paused_is_not_ready() {
     let ready = json!({ "conditions": [{ "type": "Ready", "status": "False", "reason": "GuestNotRunning" }] });
     let paused = domain(State::PausedByUser);

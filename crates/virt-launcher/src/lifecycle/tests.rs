@@ -40,12 +40,16 @@ fn a_pause_is_done_when_qemu_has_stopped() {
 
 #[test]
 fn an_io_error_is_told_from_a_pause_in_either_order() {
-    for order in [[Told::IoError, Told::Stopped], [Told::Stopped, Told::IoError]] {
+    let failed = Told::IoError("full".to_owned());
+    for order in [[failed.clone(), Told::Stopped], [Told::Stopped, failed]] {
         let mut guest = running();
         for told in order {
             guest.told(told);
         }
         assert_eq!(guest.domain().state, State::Paused(Pause::IoError));
+        assert_eq!(guest.domain().io_error, "full");
+        guest.told(Told::Resumed);
+        assert_eq!(guest.domain().io_error, "");
     }
 }
 
@@ -236,7 +240,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     let told = prop_oneof![
         Just(Told::Resumed),
         Just(Told::Stopped),
-        Just(Told::IoError),
+        Just(Told::IoError("full".to_owned())),
         Just(Told::Reset),
         Just(Told::Panicked),
         Just(Told::Shutdown("guest-shutdown".into())),

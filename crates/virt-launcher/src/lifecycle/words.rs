@@ -93,8 +93,8 @@ pub enum Told {
     Resumed,
     /// The vCPUs are stopped.
     Stopped,
-    /// A disk failed, and the guest was stopped for it.
-    IoError,
+    /// A disk failed, in these words, and the guest was stopped for it.
+    IoError(String),
     /// The guest was reset.
     Reset,
     /// The guest's kernel panicked.

@@ -33,7 +33,7 @@ pub(super) fn to_wire(domain: &Domain) -> rpc::Domain {
         State::Starting => (rpc::State::Starting, String::new(), rpc::End::Unspecified),
         State::Running => (rpc::State::Running, String::new(), rpc::End::Unspecified),
         State::Paused(Pause::ByUser) => (rpc::State::PausedByUser, String::new(), rpc::End::Unspecified),
-        State::Paused(Pause::IoError) => (rpc::State::PausedByIoError, String::new(), rpc::End::Unspecified),
+        State::Paused(Pause::IoError) => (rpc::State::PausedByIoError, domain.io_error.clone(), rpc::End::Unspecified),
         State::Paused(Pause::ByQemu | Pause::ForMigration) => {
             (rpc::State::PausedByQemu, String::new(), rpc::End::Unspecified)
         }

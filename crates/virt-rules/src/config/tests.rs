@@ -20,7 +20,7 @@ fn without_a_kubevirt_everything_has_its_default() {
     assert_eq!(config.eviction_strategy(), EvictionStrategy::None);
     assert_eq!(config.rollout_strategy(), VMRolloutStrategy::LiveUpdate);
     assert_eq!(config.instancetype_reference_policy(), InstancetypeReferencePolicy::Reference);
-    assert_eq!(config.controller_rate(), TokenBucketRateLimiter { qps: 200.0, burst: 400 });
+    assert_eq!(config.controller_rate(), None);
     assert_eq!(config.hotplug().ratio, 4);
     assert!(config.problems().is_empty() && config.obsolete_cpu_models().contains("qemu64"));
 }
@@ -54,7 +54,7 @@ fn what_the_cr_says_holds() {
     assert_eq!(config.seccomp().unwrap().localhost_profile.as_deref(), Some("a.json"));
     assert!(config.limits_cpu(&BTreeMap::from([("limited".into(), "yes".into())])));
     assert!(!config.limits_cpu(&BTreeMap::new()));
-    assert_eq!(config.controller_rate(), TokenBucketRateLimiter { qps: 5.0, burst: 7 });
+    assert_eq!(config.controller_rate(), Some(TokenBucketRateLimiter { qps: 5.0, burst: 7 }));
     assert!(config.permits_host_device("kubevirt.io/stick") && !config.permits_host_device("kubevirt.io/other"));
     assert_eq!(config.instancetype_reference_policy(), InstancetypeReferencePolicy::Expand);
 }
@@ -66,7 +66,7 @@ fn zeros_that_would_divide_or_silence_are_as_if_unset() {
         "controllerConfiguration": { "restClient": { "rateLimiter": { "tokenBucketRateLimiter": { "qps": 0.0, "burst": 0 } } } },
     }));
     assert_eq!((config.cpu_allocation_ratio(), config.memory_overcommit()), (10, 100));
-    assert_eq!(config.controller_rate(), TokenBucketRateLimiter { qps: 200.0, burst: 400 });
+    assert_eq!(config.controller_rate(), None);
 }
 
 #[test]

@@ -48,8 +48,8 @@ pub(in crate::agent) fn of_container(container: &Container) -> Resources {
 
 /// Limits of the whole pod: what its containers may use together, where each of them is limited.
 pub(in crate::agent) fn of_pod(spec: &PodSpec) -> Resources {
-    let sidecars: Vec<&Container> = view::init_containers(spec).iter().filter(|one| view::is_sidecar(one)).collect();
-    let ordinary: Vec<&Container> = view::init_containers(spec).iter().filter(|one| !view::is_sidecar(one)).collect();
+    let sidecars: Vec<&Container> = view::init_containers(spec).filter(|one| view::is_sidecar(one)).collect();
+    let ordinary: Vec<&Container> = view::init_containers(spec).filter(|one| !view::is_sidecar(one)).collect();
     let most = |of: &dyn Fn(&Container) -> Option<u64>, all: bool| -> Option<u64> {
         let sum = |containers: &[&Container]| -> Option<u64> {
             containers.iter().try_fold(0_u64, |sum, one| match of(one) {

@@ -205,8 +205,7 @@ impl World {
                 let record = self.record.as_mut().unwrap();
                 if self.state.as_ref().is_none_or(|state| state.lost) {
                     if record.sandbox {
-                        let init: Vec<&str> =
-                            view::init_containers(&spec).iter().map(|one| one.name.as_str()).collect();
+                        let init: Vec<&str> = view::init_containers(&spec).map(|one| one.name.as_str()).collect();
                         record.renew(&init);
                     }
                     self.state = Some(PodState::default());

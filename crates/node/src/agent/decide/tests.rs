@@ -8,11 +8,13 @@ use crate::agent::view;
 
 fn specs() -> impl Strategy<Value = Value> {
     let policy = prop::sample::select(vec!["Always", "OnFailure", "Never"]);
-    let init = prop::sample::subsequence(vec!["first", "side", "second"], 0..=3);
+    let init = prop::sample::subsequence(vec!["first", "side", "output", "second"], 0..=4);
     (policy, init, 1_usize..3, prop::option::of(1_i64..1000)).prop_map(|(policy, init, count, deadline)| {
         let init: Vec<Value> = init
             .into_iter()
             .map(|name| match name {
+                // It has no process: nothing ever waits for it.
+                "output" => json!({ "name": name, "image": "orlop.dev/output-of/c0", "restartPolicy": "Always" }),
                 "side" => json!({ "name": name, "image": "i", "restartPolicy": "Always" }),
                 name => json!({ "name": name, "image": "i" }),
             })

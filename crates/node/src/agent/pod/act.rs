@@ -138,7 +138,7 @@ impl Worker<'_> {
             }
             let Some(record) = &mut entry.record else { return Ok(Ok(())) };
             if record.sandbox {
-                let init: Vec<&str> = view::init_containers(spec).iter().map(|one| one.name.as_str()).collect();
+                let init: Vec<&str> = view::init_containers(spec).map(|one| one.name.as_str()).collect();
                 record.renew(&init);
             }
             record.sandbox = true;

@@ -8,6 +8,7 @@ use manager::writing::whole_second;
 
 use crate::agent::backoff;
 use crate::agent::decide::{Fetch, Observed, Part};
+use crate::agent::output;
 use crate::agent::probes;
 use crate::agent::record::{End, Record};
 use crate::agent::view::{self, At};
@@ -23,6 +24,13 @@ pub(super) struct Build<'a> {
 }
 
 impl Build<'_> {
+    /// The status of an init container, with or without a process.
+    pub(super) fn init_status(&self, container: &Container) -> ContainerStatus {
+        let Some(other) = container.image.as_deref().and_then(output::of) else { return self.status(container, true) };
+        let other = view::containers(self.spec).find(|one| one.name == other);
+        output::status(container, other.map(|one| self.status(one, false)).as_ref())
+    }
+
     pub(super) fn status(&self, container: &Container, init: bool) -> ContainerStatus {
         let kept = self.record.containers.get(&container.name);
         let at = view::at(self.record, self.observed.state, &container.name);
@@ -90,10 +98,10 @@ impl Build<'_> {
         if let Some(why) = self.trouble(container) {
             return why;
         }
-        let has_init = !view::init_containers(self.spec).is_empty();
+        let has_init = view::init_containers(self.spec).next().is_some();
         let main = self.spec.containers.iter().any(|one| one.name == container.name);
         // An init container's turn comes with the sandbox; all others wait for it.
-        let first = view::init_containers(self.spec).first().is_some_and(|one| one.name == container.name);
+        let first = view::init_containers(self.spec).next().is_some_and(|one| one.name == container.name);
         let creating = if main { !has_init || self.record.initialized } else { first };
         let reason = if creating { "ContainerCreating" } else { "PodInitializing" };
         (reason.to_owned(), None)

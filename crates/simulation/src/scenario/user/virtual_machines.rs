@@ -107,11 +107,7 @@ impl User {
 
     /// A VM that failed to start tries again later, and so does a set.
     pub(super) async fn sees_patience(&self, now: Timestamp) -> Result<bool, kube::Error> {
-        let vms = Api::<VirtualMachine>::all(self.client.clone()).list(&ListParams::default()).await?;
-        let retry = |vm: &VirtualMachine| {
-            vm.status.as_ref()?.start_failure.as_ref()?.retry_after_timestamp.as_ref().map(|Time(at)| *at)
-        };
-        Ok(vms.iter().filter_map(retry).any(|at| at > now) || self.sees_patient_sets(now).await?)
+        Ok(sees_patient_vms(&self.client, now).await? || self.sees_patient_sets(now).await?)
     }
 
     fn vms(&self, namespace: &str) -> Api<VirtualMachine> {
@@ -146,22 +142,35 @@ impl User {
 
     /// What becomes of a guest, as the hollow handlers understand it; mostly nothing.
     fn fate(&mut self) -> Value {
-        let word = match self.chance.below(10) {
-            0 => "succeed",
-            1 => "crash",
-            2 => "fail-to-start",
-            3 => "hang",
-            _ => return json!({ FATE: null, RUN_FOR: null }),
-        };
-        json!({ FATE: word, RUN_FOR: format!("{}s", 1 + self.chance.below(20)) })
+        fate(&mut self.chance)
     }
 }
 
-const FATE: &str = "orlop.io/hollow-fate";
-const RUN_FOR: &str = "orlop.io/hollow-run-for";
+pub(super) fn fate(chance: &mut Chance) -> Value {
+    let word = match chance.below(10) {
+        0 => "succeed",
+        1 => "crash",
+        2 => "fail-to-start",
+        3 => "hang",
+        _ => return json!({ FATE: null, RUN_FOR: null }),
+    };
+    json!({ FATE: word, RUN_FOR: format!("{}s", 1 + chance.below(20)) })
+}
+
+pub(super) const FATE: &str = "orlop.io/hollow-fate";
+pub(super) const RUN_FOR: &str = "orlop.io/hollow-run-for";
+
+/// Whether a VM that failed to start waits with the next start.
+pub(super) async fn sees_patient_vms(client: &Client, now: Timestamp) -> Result<bool, kube::Error> {
+    let vms = Api::<VirtualMachine>::all(client.clone()).list(&ListParams::default()).await?;
+    let retry = |vm: &VirtualMachine| {
+        vm.status.as_ref()?.start_failure.as_ref()?.retry_after_timestamp.as_ref().map(|Time(at)| *at)
+    };
+    Ok(vms.iter().filter_map(retry).any(|at| at > now))
+}
 
 /// Annotations without those that say nothing.
-fn said(annotations: &Value) -> Value {
+pub(super) fn said(annotations: &Value) -> Value {
     let all = annotations.as_object().into_iter().flatten();
     all.filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.clone(), value.clone())).collect()
 }

@@ -9,6 +9,8 @@ enum Deed {
     Edit(u8),
     Lose(usize),
     Limit(u8),
+    /// Other data volumes: each VM is made again.
+    Disks(u8),
 }
 
 fn any_deed() -> impl Strategy<Value = Deed> {
@@ -17,6 +19,7 @@ fn any_deed() -> impl Strategy<Value = Deed> {
         (0..3_u8).prop_map(Deed::Edit),
         (0..8_usize).prop_map(Deed::Lose),
         (1..5_u8).prop_map(Deed::Limit),
+        (0..3_u8).prop_map(Deed::Disks),
     ]
 }
 
@@ -35,6 +38,10 @@ proptest! {
                     let spec = json!({ "template": { "spec": { "hostname": format!("h{to}") } } });
                     edited(&mut world, &json!({ "virtualMachineTemplate": { "spec": spec } }));
                 }
+                Deed::Disks(to) => {
+                    let disk = json!({ "metadata": { "name": "root" }, "spec": { "source": { "http": { "url": format!("http://{to}") } } } });
+                    edited(&mut world, &json!({ "virtualMachineTemplate": { "spec": { "dataVolumeTemplates": [disk] } } }));
+                }
                 Deed::Limit(most) => edited(&mut world, &json!({ "maxUnavailable": most })),
                 Deed::Lose(one) => {
                     if one < world.instances.len() {
@@ -50,12 +57,13 @@ proptest! {
                 let plan = world.plan();
                 prop_assert!(plan.create.is_empty() || plan.delete.is_empty());
                 let before = world.available();
-                let restarts = plan.restart.len();
+                let (restarts, count) = (plan.restart.len(), world.vms.len());
                 let wanted = usize::try_from(world.pool.spec.replicas.unwrap()).unwrap();
                 if plan == PoolPlan::default() && world.instances.len() == world.vms.len() {
                     break;
                 }
                 world.act(plan);
+                prop_assert!(world.vms.len() <= count.max(wanted), "those that go are counted, too");
                 if restarts > 0 && before <= wanted {
                     prop_assert!(wanted - world.available() <= most.max(wanted - before), "{restarts} of {wanted}");
                 }

@@ -61,7 +61,9 @@ fn what_somebody_wants_of_a_guest_under_way_is_done_as_always() {
 #[test]
 fn a_guest_arrives_paused_if_it_was_paused_when_it_parted() {
     let now = Instant::now();
-    for (told, pause) in [(vec![Told::Stopped], Pause::ByUser), (vec![Told::IoError, Told::Stopped], Pause::IoError)] {
+    for (told, pause) in
+        [(vec![Told::Stopped], Pause::ByUser), (vec![Told::IoError(String::new()), Told::Stopped], Pause::IoError)]
+    {
         let mut guest = under_way();
         if pause == Pause::ByUser {
             guest.request(&Request::Pause, now).unwrap();

@@ -273,7 +273,7 @@ impl World {
             (Step::Halt, _) => drop(self.ask_source(&Request::Halt { to: TO.to_owned() })),
             (Step::DiskError, _) if self.source.runs => {
                 self.source.runs = false;
-                self.source.life.told(Told::IoError);
+                self.source.life.told(Told::IoError(String::new()));
                 self.source.life.told(Told::Stopped);
             }
             (Step::Shutdown, _) => drop(self.ask_source(&Request::Shutdown { grace: Duration::from_secs(30) })),
