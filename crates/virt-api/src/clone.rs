@@ -6,19 +6,15 @@ use serde_json::Value;
 
 use crate::denial::Problems;
 use crate::object;
-use crate::request::{Known, Operation, Request, Response};
+use crate::request::{Known, Request, Response};
 use crate::snapshot::gate;
 use crate::validate::interfaces::mac;
 
 const VM: &str = "VirtualMachine";
+const RESTRICTED: &str = "update of VirtualMachineClone spec is restricted; create another clone";
 
 pub(crate) fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
-    match request.operation {
-        Operation::Create => create(request, known),
-        Operation::Update if request.is_about_status() => Response::allowed(),
-        Operation::Update => update(request),
-        Operation::Delete => Response::allowed(),
-    }
+    object::unchanging(request, |one: &Clone_| &one.spec, RESTRICTED, || create(request, known))
 }
 
 fn create(request: &Request<'_>, known: &dyn Known) -> Response {
@@ -115,16 +111,4 @@ fn check_filters(filters: Option<&[String]>, field: &str, problems: &mut Problem
             problems.invalid(field, format!("{filter:?} may only have * at its end"));
         }
     }
-}
-
-fn update(request: &Request<'_>) -> Response {
-    let (sent, old) = match (object::read::<Clone_>(request.object), object::read::<Clone_>(request.old)) {
-        (Ok(sent), Ok(old)) => (sent, old),
-        (Err(denial), _) | (_, Err(denial)) => return Response::denied(denial),
-    };
-    let mut problems = Problems::default();
-    if sent.spec != old.spec {
-        problems.invalid("spec", "update of VirtualMachineClone spec is restricted; create another clone");
-    }
-    object::decided(request.object, &sent, &sent, problems)
 }

@@ -4,16 +4,11 @@ use api::export::VirtualMachineExport as Export;
 
 use crate::denial::Problems;
 use crate::object;
-use crate::request::{Operation, Request, Response};
+use crate::request::{Request, Response};
 use crate::snapshot::IMMUTABLE;
 
 pub(crate) fn admit(request: &Request<'_>) -> Response {
-    match request.operation {
-        Operation::Create => create(request),
-        Operation::Update if request.is_about_status() => Response::allowed(),
-        Operation::Update => update(request),
-        Operation::Delete => Response::allowed(),
-    }
+    object::unchanging(request, |one: &Export| &one.spec, IMMUTABLE, || create(request))
 }
 
 fn create(request: &Request<'_>) -> Response {
@@ -53,16 +48,4 @@ fn check_source(export: &Export, problems: &mut Problems) {
     if group != expected {
         problems.invalid("spec.source.apiGroup", refusal);
     }
-}
-
-fn update(request: &Request<'_>) -> Response {
-    let (sent, old) = match (object::read::<Export>(request.object), object::read::<Export>(request.old)) {
-        (Ok(sent), Ok(old)) => (sent, old),
-        (Err(denial), _) | (_, Err(denial)) => return Response::denied(denial),
-    };
-    let mut problems = Problems::default();
-    if sent.spec != old.spec {
-        problems.invalid("spec", IMMUTABLE);
-    }
-    object::decided(request.object, &sent, &sent, problems)
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::change;
 use crate::denial::{Denial, Problems, Reason};
-use crate::request::Response;
+use crate::request::{Operation, Request, Response};
 
 /// A kind that admission knows the inside of.
 pub(crate) trait Object: Root + Metadata<Ty = ObjectMeta> + Serialize + Clone + PartialEq {}
@@ -38,6 +38,32 @@ pub(crate) fn decided<T: Object>(json: Option<&Value>, before: &T, after: &T, pr
     }
     let changed = json.and_then(|json| change::carried_over(json, before, after));
     Response { outcome: Ok(changed), warnings: Vec::new(), mark: None }
+}
+
+/// Admission of a kind whose specification never changes after creation; a change is refused in these words.
+pub(crate) fn unchanging<T: Object, S: PartialEq>(
+    request: &Request<'_>,
+    spec: fn(&T) -> &S,
+    refusal: &str,
+    create: impl FnOnce() -> Response,
+) -> Response {
+    match request.operation {
+        Operation::Create => create(),
+        Operation::Update if !request.is_about_status() => keep(request, spec, refusal),
+        Operation::Update | Operation::Delete => Response::allowed(),
+    }
+}
+
+fn keep<T: Object, S: PartialEq>(request: &Request<'_>, spec: fn(&T) -> &S, refusal: &str) -> Response {
+    let (sent, old) = match (read::<T>(request.object), read::<T>(request.old)) {
+        (Ok(sent), Ok(old)) => (sent, old),
+        (Err(denial), _) | (_, Err(denial)) => return Response::denied(denial),
+    };
+    let mut problems = Problems::default();
+    if spec(&sent) != spec(&old) {
+        problems.invalid("spec", refusal);
+    }
+    decided(request.object, &sent, &sent, problems)
 }
 
 fn denial<T: Object>(problems: Problems, name: &str) -> Denial {

@@ -5,16 +5,11 @@ use serde_json::Value;
 
 use crate::denial::Problems;
 use crate::object;
-use crate::request::{Known, Operation, Request, Response};
+use crate::request::{Known, Request, Response};
 use crate::snapshot::{IMMUTABLE, check_machine, gate};
 
 pub(crate) fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
-    match request.operation {
-        Operation::Create => create(request, known),
-        Operation::Update if request.is_about_status() => Response::allowed(),
-        Operation::Update => update(request),
-        Operation::Delete => Response::allowed(),
-    }
+    object::unchanging(request, |one: &Restore| &one.spec, IMMUTABLE, || create(request, known))
 }
 
 fn create(request: &Request<'_>, known: &dyn Known) -> Response {
@@ -76,16 +71,4 @@ fn check_volumes(restore: &Restore, problems: &mut Problems) {
         let message = format!("volume ownership policy {policy:?} doesn't exist");
         problems.invalid("spec.volumeOwnershipPolicy", message);
     }
-}
-
-fn update(request: &Request<'_>) -> Response {
-    let (sent, old) = match (object::read::<Restore>(request.object), object::read::<Restore>(request.old)) {
-        (Ok(sent), Ok(old)) => (sent, old),
-        (Err(denial), _) | (_, Err(denial)) => return Response::denied(denial),
-    };
-    let mut problems = Problems::default();
-    if sent.spec != old.spec {
-        problems.invalid("spec", IMMUTABLE);
-    }
-    object::decided(request.object, &sent, &sent, problems)
 }

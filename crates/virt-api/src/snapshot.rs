@@ -6,18 +6,13 @@ use virt_rules::config::Gate;
 
 use crate::denial::{Denial, Problems};
 use crate::object;
-use crate::request::{Known, Operation, Request, Response};
+use crate::request::{Known, Request, Response};
 
 /// In KubeVirt's words.
 pub(crate) const IMMUTABLE: &str = "spec in immutable after creation";
 
 pub(crate) fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
-    match request.operation {
-        Operation::Create => create(request, known),
-        Operation::Update if request.is_about_status() => Response::allowed(),
-        Operation::Update => update(request),
-        Operation::Delete => Response::allowed(),
-    }
+    object::unchanging(request, |one: &Snapshot| &one.spec, IMMUTABLE, || create(request, known))
 }
 
 /// The refusal of what the cluster's owner has switched off.
@@ -53,16 +48,4 @@ fn create(request: &Request<'_>, known: &dyn Known) -> Response {
         problems.invalid("spec.failureDeadline", "must not be negative; use 0s for no deadline");
     }
     object::decided(request.object, &snapshot, &snapshot, problems)
-}
-
-fn update(request: &Request<'_>) -> Response {
-    let (sent, old) = match (object::read::<Snapshot>(request.object), object::read::<Snapshot>(request.old)) {
-        (Ok(sent), Ok(old)) => (sent, old),
-        (Err(denial), _) | (_, Err(denial)) => return Response::denied(denial),
-    };
-    let mut problems = Problems::default();
-    if sent.spec != old.spec {
-        problems.invalid("spec", IMMUTABLE);
-    }
-    object::decided(request.object, &sent, &sent, problems)
 }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::cache::{Changed, Key};
 use crate::expectations::Expectations;
+use crate::worker::Next;
 use crate::writing::{OwnWrites, log_changed, unless_gone};
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -118,6 +119,22 @@ impl<V: Clone> Remembered<V> {
     /// Forgets the value of an object, and returns what it was.
     pub fn take(&self, key: &Key) -> Option<V> {
         lock(&self.values).remove(key)
+    }
+}
+
+impl Remembered<String> {
+    /// Remembers what the server refuses and would refuse again, so that the next look can tell of it; that look comes at once if
+    /// the refusal is news. Everything else passes as it is.
+    ///
+    /// # Errors
+    /// With the failure of what was done, unless it is a refusal that is news.
+    pub fn refusal(&self, key: &Key, done: Result<Next, kube::Error>) -> Result<Next, kube::Error> {
+        let Err(kube::Error::Api(status)) = &done else { return done };
+        if !matches!(status.code, 400 | 403 | 422) {
+            return done;
+        }
+        let known = self.set(key, status.message.clone());
+        if known.as_ref() == Some(&status.message) { done } else { Ok(Next::After(Duration::ZERO)) }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Observes, decides and acts: the part of the clone controller that speaks to the server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::clone::VirtualMachineClone;
 use api::restore::VirtualMachineRestore as Restore;
@@ -107,16 +106,7 @@ impl Reconciler for Clones {
         }
         let plan = self.decide(key, &clone).await?;
         let done = self.act(key, &clone, plan).await;
-        // What the server refuses is told.
-        if let Err(kube::Error::Api(status)) = &done
-            && (status.code == 403 || status.code == 422 || status.code == 400)
-        {
-            let known = self.failures.set(key, status.message.clone());
-            if known.as_ref() != Some(&status.message) {
-                return Ok(Next::After(Duration::ZERO));
-            }
-        }
-        done
+        self.failures.refusal(key, done)
     }
 }
 

@@ -178,16 +178,7 @@ impl Reconciler for Exports {
         self.shared.volume_snapshots.known().await;
         let plan = self.decide(key, &export);
         let done = self.act(key, &export, plan).await;
-        // What the server refuses is told.
-        if let Err(kube::Error::Api(status)) = &done
-            && (status.code == 403 || status.code == 422 || status.code == 400)
-        {
-            let known = self.failures.set(key, status.message.clone());
-            if known.as_ref() != Some(&status.message) {
-                return Ok(Next::After(Duration::ZERO));
-            }
-        }
-        done
+        self.failures.refusal(key, done)
     }
 }
 

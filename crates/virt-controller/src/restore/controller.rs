@@ -181,16 +181,8 @@ impl Reconciler for Restores {
         self.volume_snapshots.known().await;
         let plan = self.decide(key, &restore);
         let done = self.act(key, &restore, plan).await;
-        // What the server refuses is told; a race is only lost.
-        if let Err(kube::Error::Api(status)) = &done
-            && (status.code == 403 || status.code == 422 || status.code == 400)
-        {
-            let known = self.failures.set(key, status.message.clone());
-            if known.as_ref() != Some(&status.message) {
-                return Ok(Next::After(std::time::Duration::ZERO));
-            }
-        }
-        done
+        // A race is only lost.
+        self.failures.refusal(key, done)
     }
 }
 
