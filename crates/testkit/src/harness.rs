@@ -9,6 +9,9 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use crate::needs::Need;
 use crate::test_host;
 
+/// Which part of a program's tests is run, as `1of2`: several processes share the tests of a long program.
+const PART: &str = "ORLOP_TEST_PART";
+
 /// Tests by their functions' names: `tests![one, async other]`, the latter on a runtime of its own.
 #[macro_export]
 macro_rules! tests {
@@ -105,7 +108,10 @@ impl Harness {
 
     /// Runs them, as the arguments of this process say.
     #[must_use]
-    pub fn run(self, tests: Vec<Test>) -> ExitCode {
+    pub fn run(self, mut tests: Vec<Test>) -> ExitCode {
+        if let Ok(part) = std::env::var(PART) {
+            tests = Part::read(&part).of(tests);
+        }
         let mut arguments = Arguments::from_args();
         if self.one_by_one {
             arguments.test_threads = Some(1);
@@ -131,5 +137,52 @@ impl Harness {
             trial.with_kind(missing.unwrap_or_default())
         });
         libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    }
+}
+
+/// One of several parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    number: usize,
+    count: usize,
+}
+
+impl Part {
+    /// A part that is misspelled must not pass for all tests, or for none.
+    fn read(text: &str) -> Self {
+        let parts = text.split_once("of").and_then(|(number, count)| Some((number.parse().ok()?, count.parse().ok()?)));
+        match parts {
+            Some((number, count)) if (1..=count).contains(&number) => Self { number, count },
+            _ => panic!("{PART}={text} is not a part such as 1of2"),
+        }
+    }
+
+    /// Its share of the tests. Neighbours, which are often alike, go to different parts.
+    fn of<T>(self, all: Vec<T>) -> Vec<T> {
+        let is_mine = |index: &usize| index % self.count == self.number - 1;
+        all.into_iter().enumerate().filter(|(index, _)| is_mine(index)).map(|(_, one)| one).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_test_is_in_exactly_one_part() {
+        for count in 1..5 {
+            let mut all: Vec<u32> =
+                (1..=count).flat_map(|number| Part { number, count }.of((0..7).collect::<Vec<u32>>())).collect();
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3, 4, 5, 6]);
+        }
+        assert_eq!(Part::read("2of3"), Part { number: 2, count: 3 });
+    }
+
+    #[test]
+    fn a_part_that_is_not_there_is_refused() {
+        for wrong in ["", "0of2", "3of2", "1", "of", "1/2", "-1of2"] {
+            assert!(std::panic::catch_unwind(|| Part::read(wrong)).is_err(), "{wrong}");
+        }
     }
 }
