@@ -2,6 +2,7 @@
 //!
 //! Guarantees:
 //! - Objects are in the order of their keys; an index is in the order of its values.
+//! - The name of an index means what whoever asked for it said, whatever others call theirs.
 //! - A subscriber hears of every object that changed since it last asked, deletions included, with the object as it was
 //!   then and as it is now. Changes of one object that come faster than it asks are one change: what a subscriber holds
 //!   is bounded by the number of objects, and nobody waits for it.
@@ -96,14 +97,15 @@ pub struct Changed<T> {
     pub new: Option<Arc<T>>,
 }
 
-/// What is known of one kind. Clones share it.
+/// What is known of one kind. Clones share it, and know the same names of indexes.
 pub struct Cache<T> {
     shared: Arc<Shared<T>>,
+    named: Arc<BTreeMap<&'static str, usize>>,
 }
 
 impl<T> Clone for Cache<T> {
     fn clone(&self) -> Self {
-        Self { shared: self.shared.clone() }
+        Self { shared: self.shared.clone(), named: self.named.clone() }
     }
 }
 
@@ -115,11 +117,35 @@ struct Shared<T> {
 
 struct State<T> {
     objects: BTreeMap<Key, Arc<T>>,
-    indexes: BTreeMap<&'static str, Index<T>>,
-    found: BTreeMap<&'static str, BTreeMap<String, BTreeSet<Key>>>,
+    indexes: Vec<Indexed<T>>,
     subscribers: Vec<Weak<Pending<T>>>,
     /// Keys that the list in progress has named so far; what it does not name is gone.
     listing: Option<BTreeSet<Key>>,
+}
+
+/// An index, and what it has found.
+struct Indexed<T> {
+    index: Index<T>,
+    found: BTreeMap<String, BTreeSet<Key>>,
+}
+
+impl<T> Indexed<T> {
+    fn add(&mut self, key: &Key, object: &T) {
+        for value in (self.index)(object) {
+            self.found.entry(value).or_default().insert(key.clone());
+        }
+    }
+
+    fn remove(&mut self, key: &Key, object: &T) {
+        for value in (self.index)(object) {
+            if let Some(keys) = self.found.get_mut(&value) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.found.remove(&value);
+                }
+            }
+        }
+    }
 }
 
 /// What a subscriber has not asked for yet.
@@ -138,33 +164,30 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
     /// An empty cache with named indexes, and where objects are counted that cannot be read.
     #[must_use]
     pub fn new(indexes: impl IntoIterator<Item = (&'static str, Index<T>)>, unreadable: Counter) -> Self {
-        let state = State {
-            objects: BTreeMap::new(),
-            indexes: indexes.into_iter().collect(),
-            found: BTreeMap::new(),
-            subscribers: Vec::new(),
-            listing: None,
-        };
+        let state = State { objects: BTreeMap::new(), indexes: Vec::new(), subscribers: Vec::new(), listing: None };
         let shared = Shared { state: Mutex::new(state), synced: Once::default(), unreadable };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), named: Arc::default() }.with_indexes(indexes)
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an index, unless there is one of that name.
-    pub(crate) fn add_index(&self, name: &'static str, index: Index<T>) {
+    /// The same objects, found by these indexes. Equal ones are shared.
+    pub(crate) fn with_indexes(&self, indexes: impl IntoIterator<Item = (&'static str, Index<T>)>) -> Self {
         let mut state = self.state();
-        let State { objects, indexes, found, .. } = &mut *state;
-        if indexes.insert(name, index).is_none() {
-            let found = found.entry(name).or_default();
-            for (key, object) in objects {
-                for value in index(object) {
-                    found.entry(value).or_default().insert(key.clone());
-                }
-            }
-        }
+        let State { objects, indexes: known, .. } = &mut *state;
+        let mut place = |index: Index<T>| {
+            let same = known.iter().position(|one| std::ptr::fn_addr_eq(one.index, index));
+            same.unwrap_or_else(|| {
+                let mut new = Indexed { index, found: BTreeMap::new() };
+                objects.iter().for_each(|(key, object)| new.add(key, object));
+                known.push(new);
+                known.len() - 1
+            })
+        };
+        let named = indexes.into_iter().map(|(name, index)| (name, place(index))).collect();
+        Self { shared: self.shared.clone(), named: Arc::new(named) }
     }
 
     /// Follows a watch until it ends; errors are the watcher's to retry.
@@ -252,20 +275,9 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         if old.as_ref().map(version) == new.map(version) {
             return;
         }
-        let State { indexes, found, .. } = state;
-        for (name, index) in indexes {
-            let found = found.entry(name).or_default();
-            for value in old.iter().flat_map(|object| index(object)) {
-                if let Some(keys) = found.get_mut(&value) {
-                    keys.remove(key);
-                    if keys.is_empty() {
-                        found.remove(&value);
-                    }
-                }
-            }
-            for value in new.iter().flat_map(|object| index(object)) {
-                found.entry(value).or_default().insert(key.clone());
-            }
+        for index in &mut state.indexes {
+            old.iter().for_each(|object| index.remove(key, object));
+            new.iter().for_each(|object| index.add(key, object));
         }
         state.subscribers.retain(|subscriber| match subscriber.upgrade() {
             Some(pending) => {
@@ -291,11 +303,13 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         self.state().objects.values().cloned().collect()
     }
 
-    /// The objects that an index has under a value.
+    /// The objects that an index has under a value. The index is one of those that this cache was asked for with.
     #[must_use]
     pub fn find(&self, index: &str, value: &str) -> Vec<Arc<T>> {
+        debug_assert!(self.named.contains_key(index), "nobody asked for the index {index}");
         let state = self.state();
-        let keys = state.found.get(index).and_then(|found| found.get(value));
+        let index = self.named.get(index).and_then(|place| state.indexes.get(*place));
+        let keys = index.and_then(|index| index.found.get(value));
         keys.into_iter().flatten().filter_map(|key| state.objects.get(key).cloned()).collect()
     }
 
@@ -407,6 +421,30 @@ mod tests {
             all.push((key.name, version(old), version(new)));
         }
         all
+    }
+
+    fn by_first_letter(map: &ConfigMap) -> Vec<String> {
+        by_value(map).into_iter().filter_map(|value| value.get(..1).map(str::to_owned)).collect()
+    }
+
+    /// Controllers that know nothing of each other share a cache.
+    #[test]
+    fn two_may_call_different_indexes_by_one_name() {
+        let whole = Cache::new([("of", by_value as Index<ConfigMap>)], Counter::default());
+        whole.apply(watcher::Event::Apply(map("a", 1, "one")));
+        let letters = whole.with_indexes([("of", by_first_letter as Index<ConfigMap>)]);
+        whole.apply(watcher::Event::Apply(map("b", 2, "other")));
+        let names = |cache: &Cache<ConfigMap>, value: &str| -> Vec<String> {
+            cache.find("of", value).iter().filter_map(|map| map.metadata.name.clone()).collect()
+        };
+        assert_eq!((names(&whole, "one"), names(&whole, "o")), (vec!["a".to_owned()], vec![]));
+        assert_eq!((names(&letters, "one"), names(&letters, "o")), (vec![], vec!["a".to_owned(), "b".to_owned()]));
+        whole.apply(watcher::Event::Delete(map("a", 3, "one")));
+        assert_eq!((names(&whole, "one"), names(&letters, "o")), (vec![], vec!["b".to_owned()]));
+        // An equal one is not made twice.
+        let same = letters.with_indexes([("other", by_value as Index<ConfigMap>)]);
+        assert_eq!(same.find("other", "other").len(), 1);
+        assert_eq!(whole.state().indexes.len(), 2);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Caches {
         registry.register("cache_unreadable_objects", "Objects that could not be read", self.unreadable.clone());
     }
 
-    /// The cache of a kind, in all namespaces, with at least these indexes. An index of the same name is the same index.
+    /// The cache of a kind, in all namespaces, with these indexes.
     #[must_use]
     pub fn of<T>(&self, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
     where
@@ -100,10 +100,7 @@ impl Caches {
         let which = (TypeId::of::<T>(), labels.to_owned(), fields.to_owned());
         let known = shared.caches.get(&which).and_then(|cache| cache.downcast_ref::<Cache<T>>());
         if let Some(known) = known {
-            for (name, index) in indexes {
-                known.add_index(name, *index);
-            }
-            return known.clone();
+            return known.with_indexes(indexes.iter().copied());
         }
         let unreadable = self.unreadable.get_or_create_owned(&Kind { kind: T::kind(&()).into_owned() });
         let cache = Cache::new(indexes.iter().copied(), unreadable);
