@@ -4,11 +4,13 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use rustix::thread::LinkNameSpaceType;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::oneshot;
 
@@ -33,7 +35,24 @@ pub(super) async fn datagrams(namespace: OwnedFd, port: u16) -> io::Result<Datag
     };
     let socket = within(namespace, connect).await?;
     socket.set_nonblocking(true)?;
-    Ok(Datagrams { socket: UdpSocket::from_std(socket)?, port })
+    let socket = Arc::new(UdpSocket::from_std(socket)?);
+    Ok(Datagrams { refused: Box::pin(refusal(socket.clone())), socket, port })
+}
+
+/// Resolves when a socket has an error, such as that of a port that nobody listens on. To whoever waits for something to read,
+/// an error alone is no news.
+async fn refusal(socket: Arc<UdpSocket>) -> io::Error {
+    loop {
+        if let Err(error) = socket.ready(Interest::ERROR).await {
+            return error;
+        }
+        let taken = || socket.take_error()?.ok_or_else(|| io::ErrorKind::WouldBlock.into());
+        match socket.try_io(Interest::ERROR, taken) {
+            Ok(error) => return error,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return error,
+        }
+    }
 }
 
 /// The pod's own address, behind which its guest is: no address that a guest tells is trusted.
@@ -59,7 +78,8 @@ async fn within<T: Send + 'static>(
 
 /// Datagrams as a stream: each read is one, and so is each write.
 pub(super) struct Datagrams {
-    socket: UdpSocket,
+    socket: Arc<UdpSocket>,
+    refused: BoxFuture<'static, io::Error>,
     port: u16,
 }
 
@@ -71,15 +91,17 @@ impl Datagrams {
 }
 
 impl AsyncRead for Datagrams {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = to.filled().len();
-        loop {
-            ready!(self.socket.poll_recv(context, to)).map_err(|error| self.told(&error))?;
+        while let Poll::Ready(read) = self.socket.poll_recv(context, to) {
+            read.map_err(|error| self.told(&error))?;
             // An empty one would be taken for the end.
             if to.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }
         }
+        let error = ready!(self.refused.as_mut().poll(context));
+        Poll::Ready(Err(self.told(&error)))
     }
 }
 
@@ -140,19 +162,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_port_that_nobody_listens_on_is_found_out_by_the_next_datagram() {
+    async fn a_port_that_nobody_listens_on_is_found_out_by_one_datagram() {
         if !rustix::process::geteuid().is_root() {
             return;
         }
-        // A port that was free a moment ago may be somebody's by now.
-        let (port, error) = loop {
-            let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let mut near = datagrams(own(), port).await.unwrap();
-            near.write_all(b"hello").await.unwrap();
-            if let Err(error) = near.write_all(b"anybody?").await {
-                break (port, error);
-            }
-        };
+        // Nobody but this test is given it before that.
+        let taken = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let mut near = datagrams(own(), port).await.unwrap();
+        let reading = tokio::spawn(async move {
+            let (mut reader, mut writer) = tokio::io::split(&mut near);
+            let mut buffer = [0; 16];
+            let read = reader.read(&mut buffer);
+            let wrote = async {
+                drop(taken);
+                writer.write_all(b"hello").await
+            };
+            tokio::join!(read, wrote).0
+        });
+        let error = reading.await.unwrap().unwrap_err();
         assert!(error.to_string().starts_with(&format!("dialing VM: port {port}: Connection refused")), "{error}");
     }
 }
