@@ -123,7 +123,8 @@ fn a_guest_whose_storage_is_full_waits_for_room() -> Result<()> {
     let mut terminal = Terminal::log_in(&machine, "v")?;
     let filler = small.fill(8 << 20)?;
     let write = "dd if=/dev/zero bs=1M count=32 2> /dev/null | tr '\\000' x | dd of=/dev/vda bs=64k conv=fsync 2> /tmp/said; echo $? > /tmp/ended";
-    terminal.run(&format!("({write}) > /dev/null 2>&1 &"))?;
+    // Of a shell of its own: this one would tell its end in the middle of what is read below.
+    terminal.run(&format!("(({write}) > /dev/null 2>&1 &)"))?;
 
     machine.status("v", "Paused")?;
     let paused = |vmi: Option<&VirtualMachineInstance>| {
@@ -149,7 +150,8 @@ fn a_guest_whose_storage_is_full_waits_for_room() -> Result<()> {
     machine.status("v", "Running")?;
     // Nothing was lost, and nobody started it anew.
     terminal.run("until [ -s /tmp/ended ]; do sleep 0.1; done")?;
-    ensure!(terminal.run("cat /tmp/ended")? == "0");
+    let ended = terminal.run("cat /tmp/ended")?;
+    ensure!(ended == "0", "{ended}");
     ensure!(terminal.run("head -c 33554432 /dev/vda | tr -d x | wc -c")? == "0");
     let vmi = machine.get::<VirtualMachineInstance>("v")?.context("the instance is gone")?;
     ensure!(vmi.metadata.uid == first.metadata.uid, "it is another instance");
