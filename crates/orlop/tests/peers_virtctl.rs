@@ -1,22 +1,28 @@
 //! virtctl, unmodified, against `orlop up` with a real guest: what its users do, and what they are told when that is not possible.
 #![expect(clippy::needless_pass_by_value, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "virtctl/exports.rs"]
+mod exports;
 #[expect(dead_code, reason = "this test uses a part of it")]
 #[path = "up/guests.rs"]
 mod guests;
+#[path = "virtctl/objects.rs"]
+mod objects;
+#[path = "virtctl/refused.rs"]
+mod refused;
 #[expect(dead_code, reason = "this test uses a part of it")]
 #[path = "up/test_host.rs"]
 mod test_host;
+#[path = "virtctl/ways.rs"]
+mod ways;
 
-use std::io::{BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::io::BufReader;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
-use e2e::console::Console;
 use serde_json::Value;
 use testkit::{Harness, Need, tests};
 
@@ -31,28 +37,49 @@ fn main() -> std::process::ExitCode {
 
 type Story = fn(&Virtctl<'_>) -> Result<()>;
 
+/// In this order: the VM starts with one, and others find it running until the last stops it. Verbs that tell what they do not
+/// do are among them.
+const STORIES: &[(&str, Story)] = &[
+    ("version", version),
+    ("adm log-verbosity", objects::adm),
+    ("verbs while nothing runs", nothing_runs),
+    ("start", start),
+    ("pause and unpause", pause),
+    ("console", ways::console),
+    ("port-forward", ways::port_forward),
+    ("port-forward --stdio", ways::port_forward_stdio),
+    ("ssh", ways::ssh),
+    ("scp", ways::scp),
+    ("vnc and vnc screenshot", ways::vnc),
+    ("guestosinfo, userlist and fslist", agent),
+    ("expand", objects::expand),
+    ("expose", objects::expose),
+    ("credentials", objects::credentials),
+    ("create vm, instancetype and preference", objects::create_vm),
+    ("create clone", objects::create_clone),
+    ("vmexport", exports::vmexport),
+    ("who may", who_may),
+    ("migrate", refused::migrate),
+    ("migrate-cancel", refused::migrate_cancel),
+    ("evacuate-cancel", refused::evacuate_cancel),
+    ("addvolume", refused::addvolume),
+    ("removevolume", refused::removevolume),
+    ("memory-dump", refused::memory_dump),
+    ("objectgraph", refused::objectgraph),
+    ("guestfs", refused::guestfs),
+    ("usbredir", refused::usbredir),
+    ("image-upload", refused::image_upload),
+    ("reset and soft-reboot", reboots),
+    ("restart and stop", stop),
+];
+
 /// One VM, from its first start to its last stop.
 fn virtctl_does_to_a_vm_what_its_users_ask_for() -> Result<()> {
     let machine = TestHost::up()?;
     machine.create::<VirtualMachine>(linux("v", "Manual")?)?;
     machine.status("v", "Stopped")?;
     let virtctl = Virtctl(&machine);
-    let stories: [(&str, Story); 13] = [
-        ("version", version),
-        ("nothing runs", nothing_runs),
-        ("start", start),
-        ("pause and unpause", pause),
-        ("console", console),
-        ("port-forward", port_forward),
-        ("vnc", vnc),
-        ("the guest's agent", agent),
-        ("expand", expand),
-        ("who may", who_may),
-        ("not yet", not_yet),
-        ("reset and reboot", reboots),
-        ("restart and stop", stop),
-    ];
-    for (name, story) in stories {
+    for (name, story) in STORIES {
         story(&virtctl).with_context(|| format!("{name}\n{}", machine.log()))?;
     }
     Ok(())
@@ -91,7 +118,9 @@ impl Virtctl<'_> {
 
     /// Runs for as long as it is kept.
     fn spawn(&self, arguments: &[&str]) -> Result<Running> {
-        let mut child = self.command(arguments)?.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut command = self.command(arguments)?;
+        // Open as long as it runs: some end with their input.
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let errors = child.stderr.take().context("no standard error")?;
         let output = child.stdout.take().context("no standard output")?;
         Ok(Running { child, output: BufReader::new(Box::new(output)), errors: BufReader::new(Box::new(errors)) })
@@ -109,17 +138,6 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// The first line with these words.
-fn line(lines: &mut impl std::io::BufRead, words: &str) -> Result<String> {
-    loop {
-        let mut line = String::new();
-        ensure!(lines.read_line(&mut line)? > 0, "it never said {words:?}");
-        if line.contains(words) {
-            return Ok(line);
-        }
     }
 }
 
@@ -166,76 +184,6 @@ fn pause(virtctl: &Virtctl<'_>) -> Result<()> {
     virtctl.0.status("v", "Running").map(drop)
 }
 
-/// virtctl wants a terminal, which `script` gives it.
-fn console(virtctl: &Virtctl<'_>) -> Result<()> {
-    let words = virtctl.words(&["console", "v"])?.join(" ");
-    let mut command = Command::new("script");
-    command.args(["--quiet", "--return", "--command", &words, "/dev/null"]).env("HOME", virtctl.0.data());
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
-    let input = child.stdin.take().context("no standard input")?;
-    let output = child.stdout.take().context("no standard output")?;
-    let mut first = Console::new(input, output);
-    first.expect("Successfully connected to v console")?;
-    first.send("")?;
-    first.log_in("root", "orlop")?;
-    ensure!(first.run("echo $((6 * 7))")? == "42");
-    // A second one takes over, and the first ends.
-    let mut second = Terminal::open(virtctl.0, "v")?;
-    second.console.send("")?;
-    ensure!(second.run("echo still here")? == "still here");
-    first.rest();
-    child.wait()?;
-    Ok(())
-}
-
-fn port_forward(virtctl: &Virtctl<'_>) -> Result<()> {
-    let mut terminal = Terminal::open(virtctl.0, "v")?;
-    terminal.console.send("")?;
-    terminal.run("mkdir -p /tmp/www && head -c 3000000 /dev/urandom > /tmp/www/page && httpd -p 8080 -h /tmp/www")?;
-    let sum = terminal.run("sha256sum < /tmp/www/page")?;
-    drop(terminal);
-    let mut forwarding = virtctl.spawn(&["port-forward", "vm/v", "18080:8080", "18081:8081"])?;
-    line(&mut forwarding.errors, "forwarding tcp 127.0.0.1:18081 to 8081")?;
-    for _ in 0..3 {
-        let mut stream = TcpStream::connect("127.0.0.1:18080")?;
-        stream.write_all(b"GET /page HTTP/1.0\r\n\r\n")?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        let body = answer.windows(4).position(|four| four == b"\r\n\r\n").context("no header")? + 4;
-        ensure!(answer.len() - body == 3_000_000, "{} bytes came", answer.len() - body);
-        ensure!(sum.starts_with(&checksum(&answer[body..])?), "other bytes came");
-    }
-    // Where nobody listens.
-    let mut stream = TcpStream::connect("127.0.0.1:18081")?;
-    let mut nothing = Vec::new();
-    let _ = stream.read_to_end(&mut nothing);
-    ensure!(nothing.is_empty());
-    line(&mut forwarding.errors, "dialing VM: port 8081: Connection refused")?;
-    Ok(())
-}
-
-fn checksum(bytes: &[u8]) -> Result<String> {
-    let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    child.stdin.take().context("no standard input")?.write_all(bytes)?;
-    let output = child.wait_with_output()?;
-    let text = String::from_utf8(output.stdout)?;
-    Ok(text.split_whitespace().next().context("no sum")?.to_owned())
-}
-
-fn vnc(virtctl: &Virtctl<'_>) -> Result<()> {
-    let mut proxy = virtctl.spawn(&["vnc", "v", "--proxy-only", "--port", "15900"])?;
-    line(&mut proxy.output, "\"port\":15900")?;
-    let mut stream = TcpStream::connect("127.0.0.1:15900")?;
-    let mut greeting = [0; 12];
-    stream.read_exact(&mut greeting)?;
-    ensure!(greeting.starts_with(b"RFB 003."), "{greeting:?}");
-    drop((stream, proxy));
-    let picture = virtctl.0.data().join("picture.png");
-    virtctl.ok(&["vnc", "screenshot", "v", "--file", &picture.display().to_string()])?;
-    ensure!(std::fs::read(&picture)?.starts_with(b"\x89PNG"));
-    Ok(())
-}
-
 fn agent(virtctl: &Virtctl<'_>) -> Result<()> {
     let connected = |vmi: Option<&VirtualMachineInstance>| {
         let conditions = vmi.and_then(|vmi| vmi.status.as_ref()?.conditions.as_ref());
@@ -251,26 +199,10 @@ fn agent(virtctl: &Virtctl<'_>) -> Result<()> {
     Ok(())
 }
 
-fn expand(virtctl: &Virtctl<'_>) -> Result<()> {
-    let said = virtctl.ok(&["expand", "--vm", "v", "--output", "json"])?;
-    let vm: Value = serde_json::from_str(&said)?;
-    ensure!(vm["spec"]["template"]["spec"]["domain"]["memory"]["guest"] == "256Mi", "{vm}");
-    Ok(())
-}
-
 fn who_may(virtctl: &Virtctl<'_>) -> Result<()> {
     let words =
         "User \"nobody\" cannot update resource \"virtualmachines/stop\" in API group \"subresources.kubevirt.io\"";
     virtctl.refused(&["--as", "nobody", "stop", "v"], words)
-}
-
-fn not_yet(virtctl: &Virtctl<'_>) -> Result<()> {
-    virtctl.refused(&["migrate", "v"], "Cannot migrate VMI, Reason: MigrationNotSupported")?;
-    // virtctl itself looks whether a volume that is to be added is there, and never asks for this one.
-    let none = "Volume data is not a DataVolume or PersistentVolumeClaim";
-    virtctl.refused(&["addvolume", "v", "--volume-name", "data"], none)?;
-    let words = "adding and removing volumes of a running VM is not supported yet";
-    virtctl.refused(&["removevolume", "v", "--volume-name", "data"], words)
 }
 
 fn reboots(virtctl: &Virtctl<'_>) -> Result<()> {
