@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerState, ContainerStateTermin
 use k8s_openapi::api::core::v1::{ContainerStatus, PodSpec};
 
 use super::logs::{Options, StandardStream};
+use super::segment::Segment;
 
 /// What stands before the other container's name in the image of such a container.
 const IMAGE: &str = "orlop.dev/output-of/";
@@ -19,10 +20,10 @@ pub fn image(container: &str) -> String {
     format!("{IMAGE}{container}")
 }
 
-/// The container whose output a container of this image stands for, if it does.
+/// The container whose output a container of this image stands for, if it does. The name becomes a part of a path.
 #[must_use]
 pub fn of(image: &str) -> Option<&str> {
-    image.strip_prefix(IMAGE).filter(|name| !name.is_empty())
+    image.strip_prefix(IMAGE).filter(|name| Segment::new(name).is_ok())
 }
 
 /// Whose log is read, and which part of it, for the log of a container of this image.
@@ -85,6 +86,13 @@ mod tests {
         assert_eq!(of(&image("compute")), Some("compute"));
         for other in ["orlop.dev/output-of/", "orlop.dev/machine", "example.org/orlop.dev/output-of/compute"] {
             assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn no_image_leads_to_the_log_of_another_pod() {
+        for name in ["..", "../x", "../../n_other_u/compute", "/etc", "a/b", "a\0"] {
+            assert_eq!(of(&image(name)), None, "{name}");
         }
     }
 
