@@ -196,16 +196,16 @@ where
                 Progress::Goes(step) => bar.show(out, &step, None)?,
                 Progress::Part { step, percent } => bar.show(out, &step, Some(percent))?,
                 Progress::Done => return Ok(bar.end(out, "done")?),
-                Progress::Failed(why) => {
-                    bar.leave(out)?;
-                    bail!("{name} failed: {why}")
-                }
+                Progress::Failed(why) => bail!("{name} failed: {why}"),
             }
         }
         bail!("the watch has ended")
     };
     let late = || format!("{name} did not end within {} s", waiting.timeout.as_secs());
-    tokio::time::timeout(waiting.timeout, steps).await.with_context(late)?
+    let ended = tokio::time::timeout(waiting.timeout, steps).await.with_context(late).flatten();
+    // What is said next has a line of its own.
+    bar.leave(out)?;
+    ended
 }
 
 fn of_snapshot(snapshot: &VirtualMachineSnapshot) -> Progress {

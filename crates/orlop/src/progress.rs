@@ -8,6 +8,9 @@ use tokio::time::Instant;
 const WIDTH: usize = 24;
 /// Clears a terminal's line, and goes to its beginning.
 const CLEAR: &str = "\r\x1b[K";
+/// What is longer than a terminal's line is cut there, until it is not.
+const CUT: &str = "\x1b[?7l";
+const NO_CUT: &str = "\x1b[?7h";
 /// Where lines are written, so many percent are one line.
 const LINE: u8 = 10;
 
@@ -47,9 +50,9 @@ impl Bar {
         self.told = news;
         let passed = self.begun.elapsed().as_millis();
         match (self.is_terminal, shown) {
-            (true, shown) => write!(out, "{CLEAR}{}", bar(step, shown))?,
-            (false, Some(percent)) => writeln!(out, "{passed:6} ms  {step}: {percent}%")?,
-            (false, None) => writeln!(out, "{passed:6} ms  {step}")?,
+            (true, shown) => write!(out, "{CLEAR}{CUT}{}{NO_CUT}", bar(&plain(step), shown))?,
+            (false, Some(percent)) => writeln!(out, "{passed:6} ms  {}: {percent}%", plain(step))?,
+            (false, None) => writeln!(out, "{passed:6} ms  {}", plain(step))?,
         }
         out.flush()
     }
@@ -65,6 +68,11 @@ impl Bar {
         let is_drawn = self.is_terminal && self.told.take().is_some();
         if is_drawn { write!(out, "{CLEAR}") } else { Ok(()) }
     }
+}
+
+/// What is being done is told by others, servers of strangers among them: their words do not steer a terminal.
+fn plain(step: &str) -> String {
+    step.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
 }
 
 fn bar(step: &str, percent: Option<u8>) -> String {
@@ -119,5 +127,13 @@ mod tests {
         bar.leave(&mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert_eq!((text.matches(CLEAR).count(), text.contains('\n')), (3, false));
+    }
+
+    #[tokio::test]
+    async fn no_step_steers_a_terminal() {
+        let mut out = Vec::new();
+        let mut bar = Bar { begun: Instant::now(), is_terminal: true, told: None };
+        bar.show(&mut out, "the server says\x1b[2J\r\nno", None).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{CLEAR}{CUT}the server says [2J  no{NO_CUT}"));
     }
 }

@@ -91,7 +91,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     agent: agent::Arguments,
     /// Pretend: so many nodes whose pods and guests exist only in the API.
-    #[arg(long, value_name = "COUNT", env = "ORLOP_HOLLOW_NODES")]
+    #[arg(long, value_name = "COUNT", env = "ORLOP_HOLLOW_NODES", conflicts_with_all = ["storage_dir", "storage_size"])]
     hollow_nodes: Option<u32>,
     /// Print a systemd unit that starts `orlop up` with the same flags, and exit.
     #[arg(long)]
@@ -302,12 +302,13 @@ fn start_controllers(
 fn launcher(qemu: Option<String>, findings: Option<watch::Receiver<Option<Finding>>>) -> watch::Receiver<Launcher> {
     // The image of the machine's own programs has no tag; what is in it changes with this program.
     let version = Some(env!("CARGO_PKG_VERSION").to_owned());
+    let is_real = findings.is_some();
     let rendered = move |nodes: Nodes| Launcher {
         nodes,
         qemu: qemu.clone(),
         version: version.clone(),
-        // A launcher's standard output is its guest's console and nothing else.
-        console_log: Some(::node::agent::output::image(COMPUTE)),
+        // A launcher's standard output is its guest's console and nothing else. Those that only pretend have none.
+        console_log: is_real.then(|| ::node::agent::output::image(COMPUTE)),
         ..Launcher::new(MACHINE_IMAGE)
     };
     let Some(mut findings) = findings else { return watch::channel(rendered(Nodes::default())).1 };
