@@ -21,7 +21,7 @@ help: ## print this list
 
 .PHONY: up
 up: run-packages ## install what is needed, build, start Orlop in the background with a demo VM
-	@[ -e target/quick/orlop ] || echo "building orlop; the first build takes a few minutes on two cores"
+	@[ -e target/quick/orlop ] || echo "Building Orlop. The first build takes several minutes."
 	CARGO_TERM_PROGRESS_WHEN=auto cargo build --profile quick --locked --package orlop
 	examples/demo
 
@@ -33,21 +33,21 @@ down: ## stop the demo VM and everything else
 test test-fast test-peers: export PROPTEST_RNG_SEED ?= 1
 
 .PHONY: test
-test: test-packages ## install what is needed, run every test; ends with what this machine cannot run
-	@guest/build > /dev/null || echo "cannot build the test guest; tests that boot it are left out" >&2
+test: test-packages ## install what is needed, run every test; ends with those that this machine cannot run
+	@guest/build > /dev/null || echo "cannot build the test guest; tests that boot it are skipped" >&2
 	.ci/suites
 
 .PHONY: test-fast
-test-fast: toolchain ## run what needs neither root nor QEMU
+test-fast: toolchain ## run the tests that need neither root nor QEMU
 	@ORLOP_TESTS=fast .ci/suites
 
 .PHONY: test-peers
-test-peers: test-packages peers ## run what depends on the real Kubernetes programs
+test-peers: test-packages peers ## run the tests that need the real Kubernetes programs
 	@guest/build > /dev/null
 	ORLOP_PEERS=$$(e2e/peers/build --dir) .ci/suites 'peers_*' --include-ignored
 
 .PHONY: peers
-peers: test-packages ## build or fetch the real programs that Orlop is compared with, once
+peers: test-packages ## build the Kubernetes programs that tests compare Orlop with, once
 	e2e/peers/build
 
 .PHONY: soak
@@ -126,6 +126,10 @@ toolchain:
 	@needed=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 	if [ "$$(uname -m)" != x86_64 ]; then
 	    echo "Orlop needs an x86_64 machine; this one is $$(uname -m)" >&2
+	    exit 1
+	fi
+	if [ "$$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+	    echo "some steps need root: install sudo, or run make as root" >&2
 	    exit 1
 	fi
 	if ! command -v cargo >/dev/null; then

@@ -72,7 +72,7 @@ fn instance() -> Result<Value> {
             "domain": {
                 "devices": {},
                 "memory": { "guest": "256Mi" },
-                "firmware": { "kernelBoot": { "container": container, "kernelArgs": "console=ttyS0 quiet" } },
+                "firmware": { "kernelBoot": { "container": container, "kernelArgs": "console=ttyS0 quiet no_timer_check" } },
             },
             "terminationGracePeriodSeconds": 0,
         },

@@ -26,7 +26,7 @@ pub fn linux(name: &str) -> Result<Value> {
         "imagePullPolicy": "IfNotPresent",
     });
     let mut vm = empty(name, "256Mi");
-    let boot = json!({ "container": container, "kernelArgs": "console=ttyS0 quiet" });
+    let boot = json!({ "container": container, "kernelArgs": "console=ttyS0 quiet no_timer_check" });
     vm["spec"]["template"]["spec"]["domain"]["firmware"] = json!({ "kernelBoot": boot });
     Ok(vm)
 }

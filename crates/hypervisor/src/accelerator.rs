@@ -152,13 +152,13 @@ impl fmt::Display for Finding {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Works => f.write_str("a test showed that it works"),
+            Self::Works => f.write_str("a test kernel ran under it"),
             Self::Chosen => f.write_str("set by --accelerator"),
             Self::NoDevice => write!(f, "there is no {KVM}"),
             Self::Denied(why) => write!(f, "{KVM} cannot be opened: {why}"),
             Self::Ended(words) if words.is_empty() => f.write_str("QEMU exited under KVM without a reason"),
             Self::Ended(words) => write!(f, "QEMU exited under KVM: {words}"),
-            Self::Stopped(state) => write!(f, "KVM stopped a test kernel ({state})"),
+            Self::Stopped(state) => write!(f, "a test kernel stopped under KVM ({state})"),
             Self::Exception(number) => write!(f, "a test kernel took exception {number} under KVM"),
             Self::Forgot => f.write_str("memory was corrupted under KVM"),
             Self::Silent => f.write_str("a test kernel did not finish under KVM"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::names::HAS_ROOM;
 use apiserver::InProcess;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -80,6 +80,13 @@ async fn a_claim_beyond_the_room_is_told_how_much_there_is() {
     let message = condition.message.unwrap();
     assert_eq!((condition.status.as_str(), condition.reason.as_deref()), ("False", Some("InsufficientStorage")));
     assert!(message.starts_with("the claim asks for 1Ei, and ") && message.contains("are left"), "{message}");
+    // Whoever describes the claim sees it, too.
+    let events: Api<Event> = Api::default_namespaced(client.clone());
+    testkit::waiting::eventually("an event", async || {
+        let told = events.list(&ListParams::default()).await.unwrap().items;
+        told.into_iter().find(|event| event.reason.as_deref() == Some("ProvisioningFailed"))
+    })
+    .await;
     // Others are served meanwhile, and nothing was made for it.
     let mut second = claim(&json!({}));
     second["metadata"]["name"] = json!("other");

@@ -56,7 +56,7 @@ async fn look(arguments: &Arguments) -> anyhow::Result<()> {
         let end = if left == Left::User { None } else { end.await.ok() };
         match end {
             None => {
-                say("left the console; the guest goes on");
+                say("disconnected; the guest keeps running");
                 return Ok(());
             }
             Some(End::Guest) => {
@@ -68,7 +68,7 @@ async fn look(arguments: &Arguments) -> anyhow::Result<()> {
                 return Ok(());
             }
             Some(End::Lost) => {
-                say("the server is gone; waiting for it");
+                say("lost the connection to the server; reconnecting");
                 let client = target.client_again().await?;
                 // What was missed meanwhile cannot be told from what was seen before.
                 open = opened(client, target, (name, "console"), patience).await?;

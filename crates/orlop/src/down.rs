@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::controller_program::duration;
 use crate::target::Data;
-use crate::up::{self, lock, paths, storage};
+use crate::up::{self, lock, paths, service, storage};
 
 /// Stop all VMs and pods on this machine, then Orlop itself.
 #[derive(clap::Args)]
@@ -36,12 +36,19 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
     let data = arguments.data.folder()?;
     if !data.exists() {
-        return writeln!(out, "nothing to stop: {} does not exist or is empty", data.display())
-            .context("write to standard output");
+        return writeln!(out, "nothing to stop: {} does not exist", data.display()).context("write to standard output");
     }
     if let Some(pid) = lock::holder(&data)? {
-        writeln!(out, "stopping `orlop up`, pid {pid}")?;
-        terminate(pid)?;
+        match service::of(pid).filter(|unit| !service::is_ours(unit)) {
+            Some(unit) => {
+                writeln!(out, "stopping {unit}; if it is enabled, it starts again with the machine")?;
+                service::stop(&unit)?;
+            }
+            None => {
+                writeln!(out, "stopping `orlop up`, pid {pid}")?;
+                terminate(pid)?;
+            }
+        }
     }
     let _lock = lock::wait(&data)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;

@@ -7,8 +7,9 @@ mod component;
 mod launcher;
 
 use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::target::Target;
 use crate::up::paths;
@@ -24,6 +25,9 @@ pub(crate) struct Arguments {
     /// Component of `orlop up` whose log to show.
     #[arg(long, value_enum, value_name = "NAME", env = "ORLOP_LOGS_COMPONENT")]
     component: Option<Component>,
+    /// Node whose agent's log to show, where this machine is several nodes.
+    #[arg(long, value_name = "NAME", requires = "component", env = "ORLOP_LOGS_NODE")]
+    node: Option<String>,
     #[command(flatten)]
     part: Part,
     #[command(flatten)]
@@ -43,7 +47,7 @@ struct Part {
 }
 
 pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result<()> {
-    let Arguments { vm, component, part, target } = arguments;
+    let Arguments { vm, component, node, part, target } = arguments;
     let shown = match (vm, component) {
         (Some(vm), None) => launcher::show(vm, Stream::Console, part, target, out),
         (Some(vm), Some(Component::VirtLauncher)) => launcher::show(vm, Stream::Own, part, target, out),
@@ -51,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
         (None, Some(_)) if target.names_context() => {
             bail!("components log on the machine that they run on; leave out --context there")
         }
-        (None, Some(component)) => component::show(*component, &paths::own_log(&target.data()), part, out),
+        (None, Some(component)) => component::show(*component, &log_of(&target.data(), node.as_deref())?, part, out),
         (Some(_), Some(_)) => bail!("only virt-launcher has a log for each VM; leave out the VM for other components"),
         (None, None) => bail!("name a VM or a component: `orlop logs VM` or `orlop logs --component NAME`"),
     };
@@ -63,5 +67,29 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
             Ok(())
         }
         shown => shown.context("show the log"),
+    }
+}
+
+/// The log of the process that a component runs in.
+fn log_of(data: &Path, node: Option<&str>) -> anyhow::Result<PathBuf> {
+    let Some(node) = node else { return Ok(paths::own_log(data)) };
+    // One name of a directory, and nothing that leads elsewhere.
+    let is_name = Path::new(node).file_name().is_some_and(|name| name == node);
+    ensure!(is_name, "{node:?} is not a valid node name");
+    Ok(paths::agent_log(data, node))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_of_a_node_is_its_agents() {
+        let data = Path::new("/d");
+        assert_eq!(log_of(data, None).unwrap(), paths::own_log(data));
+        assert_eq!(log_of(data, Some("here-0")).unwrap(), paths::agent_log(data, "here-0"));
+        for wrong in ["", "..", "a/b", "/etc/passwd"] {
+            assert!(log_of(data, Some(wrong)).is_err(), "{wrong}");
+        }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
         bail!("orlop is not running{}; start it with `orlop up`", left_running(&data));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    let mut report = runtime.block_on(control::ask(&data)).context("ask `orlop up`; it may be starting")?;
+    let mut report = runtime.block_on(control::ask(&data)).context("ask `orlop up`, which may be starting or hang")?;
     for home in paths::homes(&data).into_iter().skip(1) {
         // One that does not answer is told of by `orlop up`, which started it.
         let Ok(agent) = runtime.block_on(control::ask(&home)) else { continue };
@@ -69,8 +69,9 @@ fn tell(report: &Report) -> String {
         lines.push(format!("  {name:18}{}", trouble.as_deref().unwrap_or("healthy")));
         if trouble.is_some() {
             lines.push(format!(
-                "  {:18}-> it retries by itself; for details run `sudo orlop logs --component {name}`",
-                ""
+                "  {:18}-> Orlop retries automatically; for details, run `sudo orlop logs --component {}`",
+                "",
+                log_flags(name)
             ));
         }
     }
@@ -85,6 +86,11 @@ fn tell(report: &Report) -> String {
     lines.join("\n") + "\n"
 }
 
+/// What `orlop logs --component` takes for a component, which a node may have for itself.
+fn log_flags(name: &str) -> String {
+    name.split_once('/').map_or_else(|| name.to_owned(), |(node, component)| format!("{component} --node {node}"))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -92,6 +98,12 @@ mod tests {
     use super::*;
     use crate::up::nodes::Trouble;
     use crate::up::storage::StorageReport;
+
+    #[test]
+    fn the_log_of_a_component_is_found_on_its_node() {
+        assert_eq!(log_flags("scheduler"), "scheduler");
+        assert_eq!(log_flags("here-0/virt-handler"), "virt-handler --node here-0");
+    }
 
     #[test]
     fn each_part_has_a_line() {
@@ -122,7 +134,7 @@ mod tests {
                  components\n\
                  \x20 node              healthy\n\
                  \x20 scheduler         sync: late\n\
-                 \x20                   -> it retries by itself; for details run `sudo orlop logs --component scheduler`\n\
+                 \x20                   -> Orlop retries automatically; for details, run `sudo orlop logs --component scheduler`\n\
                  nodes\n\
                  \x20 a                 ready\n\
                  \x20 b                 DiskPressure: full\n\

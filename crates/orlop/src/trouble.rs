@@ -64,22 +64,36 @@ impl Sight<'_> {
     }
 }
 
-/// What a user can do about it.
-pub(crate) fn remedy(status: &Printable, name: &str) -> Option<String> {
+/// What a user can do about it, by its state and the reason for that.
+pub(crate) fn remedy(status: &Printable, reason: &str, name: &str) -> Option<String> {
     match status {
-        Printable::Unschedulable => Some(format!(
-            "lower the VM's requests, or free resources (`orlop status` shows what is short), and it starts by itself; \
-             `orlop stop {name}` gives up"
-        )),
+        Printable::Unschedulable => {
+            Some(format!("{}; the VM then starts automatically. To stop trying: `orlop stop {name}`", room(reason)))
+        }
         Printable::ErrImagePull | Printable::ImagePullBackOff => Some(format!(
             "check the name of the image, and that this machine can reach its registry; then run `orlop restart {name}`"
         )),
-        Printable::CrashLoopBackOff => {
-            Some(format!("`orlop logs {name}` shows the guest's last output; `orlop stop {name}` ends the attempts"))
-        }
-        Printable::PvcNotFound => Some("create the missing claim; the VM then starts by itself".to_owned()),
+        Printable::CrashLoopBackOff => Some(format!(
+            "`orlop logs {name}` shows the guest's last output; to stop restarting it, run `orlop stop {name}`"
+        )),
+        Printable::PvcNotFound => Some("create the missing claim; the VM then starts automatically".to_owned()),
         Printable::DataVolumeError => Some("look at its data volume: `kubectl describe datavolume`".to_owned()),
         _ => None,
+    }
+}
+
+/// What has a node take a VM, by the scheduler's words.
+fn room(reason: &str) -> &'static str {
+    if reason.contains("Insufficient") {
+        "lower the VM's requests, or stop other VMs"
+    } else if reason.contains("were unschedulable") {
+        "allow new VMs on the node again with `kubectl uncordon`"
+    } else if reason.contains("untolerated taint") {
+        "wait until the node is ready; `sudo orlop status` shows what keeps it from that"
+    } else if reason.contains("affinity") || reason.contains("selector") {
+        "change the VM's node selector or affinity, or label a node to match"
+    } else {
+        "free what the VM needs; `sudo orlop status` shows the state of the node"
     }
 }
 
@@ -113,7 +127,24 @@ mod tests {
         let vm = vm("ErrorUnschedulable", &unscheduled);
         let sight = Sight { vm: Some(&vm), ..Sight::default() };
         assert_eq!(sight.reason().as_deref(), Some("0/1 nodes: Insufficient memory"));
-        assert!(remedy(sight.printable().unwrap(), "a").unwrap().contains("orlop status"));
+    }
+
+    #[test]
+    fn the_remedy_fits_what_keeps_a_vm_from_its_node() {
+        for (reason, told) in [
+            ("0/1 nodes are available: 1 Insufficient memory.", "lower the VM's requests"),
+            ("0/1 nodes are available: 1 node(s) were unschedulable.", "kubectl uncordon"),
+            (
+                "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }.",
+                "orlop status",
+            ),
+            ("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.", "node selector"),
+            ("", "orlop status"),
+        ] {
+            let remedy = remedy(&Printable::Unschedulable, reason, "a").unwrap();
+            assert!(remedy.starts_with(room(reason)) && remedy.contains(told), "{remedy}");
+            assert!(remedy.ends_with("To stop trying: `orlop stop a`"), "{remedy}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) mod preflight;
 mod reach;
 mod relay;
 pub(crate) mod report;
+pub(crate) mod service;
 pub(crate) mod storage;
 mod unheeded;
 mod unit;
@@ -163,11 +164,10 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     if let Some(found) = &found {
         found.let_pods_reach(address.port()).await?;
     }
-    let facts = found.as_ref().map(node::Found::facts).unwrap_or_default();
-    let less = found.as_ref().map(node::Found::less).unwrap_or_default();
-    let storage = found.as_ref().and_then(node::Found::storage);
+    let seen = found.as_ref();
+    let (facts, less) = seen.map(|found| (found.facts(), found.less())).unwrap_or_default();
+    let (storage, findings) = (seen.and_then(node::Found::storage), seen.map(node::Found::findings));
     let mut components = Components::new(server.clone());
-    let findings = found.as_ref().map(node::Found::findings);
     let qemu = found.as_ref().and_then(node::Found::own_qemu);
     let host = reached_from_outside(listen, address).await?;
     start_controllers(&mut components, data, launcher(qemu, findings.clone()), host)?;

@@ -26,6 +26,8 @@ use crate::trouble::{Sight, remedy};
 
 /// What still holds after this long is not going to change by itself.
 const SECOND_LOOK: Duration = Duration::from_secs(5);
+/// The same of a VM that waits for the only node to become ready.
+const NODE_LOOK: Duration = Duration::from_secs(60);
 
 /// Whether to wait.
 #[derive(clap::Args)]
@@ -50,8 +52,33 @@ enum Outlook {
     Rests,
     /// It has run, and its guest has powered off.
     Ended,
+    /// The only node does not take it now, which may change.
+    Waits,
     /// It does not get there by itself.
     Stuck,
+}
+
+impl Outlook {
+    /// How long it must last before it is believed. A machine that has just started may offer in a moment what it does not offer
+    /// yet, and a VM that was just made has not been looked at.
+    fn doubt(&self) -> Option<Duration> {
+        match self {
+            Self::Goes | Self::Runs => None,
+            Self::Rests | Self::Ended | Self::Stuck => Some(SECOND_LOOK),
+            Self::Waits => Some(NODE_LOOK),
+        }
+    }
+}
+
+/// The nodes that could take a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Nodes {
+    /// There are several, or it is not known which there are.
+    Several,
+    /// There is one, and it takes VMs.
+    Single,
+    /// There is one, and it takes none at the moment.
+    SingleUnready,
 }
 
 /// Which VM is waited for.
@@ -79,10 +106,11 @@ pub(crate) async fn until_running(
     let begun = Instant::now();
     let mut followed = Followed::begin(client, which);
     let mut told = String::new();
-    let mut stuck: Option<Instant> = None;
+    // Since when it does not go on, and until when that is doubted.
+    let mut stuck: Option<(Instant, Instant)> = None;
     loop {
         let end = begun + patience;
-        let until = stuck.map_or(end, |since| end.min(since + SECOND_LOOK));
+        let until = stuck.map_or(end, |(_, until)| end.min(until));
         match tokio::time::timeout_at(until, followed.change()).await {
             Ok(changed) => changed?,
             Err(_) if Instant::now() < end => {}
@@ -96,8 +124,19 @@ pub(crate) async fn until_running(
             told = line;
         }
         let sight = followed.sight();
-        match outlook(&sight, || async { single_node(client).await }).await {
-            Outlook::Goes => stuck = None,
+        let outlook = outlook(&sight, || nodes(client)).await;
+        match outlook.doubt() {
+            None => stuck = None,
+            Some(doubt) => {
+                let since = stuck.map_or_else(Instant::now, |(since, _)| since);
+                stuck = Some((since, since + doubt));
+                if since.elapsed() < doubt {
+                    continue;
+                }
+            }
+        }
+        match outlook {
+            Outlook::Goes => {}
             Outlook::Runs => {
                 // The instance knows before its VM does.
                 if !told.starts_with("Running") {
@@ -105,10 +144,6 @@ pub(crate) async fn until_running(
                 }
                 return Ok(());
             }
-            // A machine that has just started may offer in a moment what it does not offer yet, and a VM that was just made
-            // has not been looked at.
-            Outlook::Stuck | Outlook::Rests | Outlook::Ended
-                if stuck.get_or_insert_with(Instant::now).elapsed() < SECOND_LOOK => {}
             Outlook::Ended => {
                 writeln!(out, "{:6} ms  {name}: the guest has powered off", begun.elapsed().as_millis())?;
                 return Ok(());
@@ -122,8 +157,9 @@ pub(crate) async fn until_running(
                 )?;
                 return Ok(());
             }
-            Outlook::Stuck => {
-                let hint = sight.printable().and_then(|status| remedy(status, name));
+            Outlook::Stuck | Outlook::Waits => {
+                let reason = sight.reason().unwrap_or_default();
+                let hint = sight.printable().and_then(|status| remedy(status, &reason, name));
                 bail!("{name} cannot run: {told}{}", hint.map(|hint| format!("\n  -> {hint}")).unwrap_or_default());
             }
         }
@@ -174,16 +210,16 @@ pub(crate) async fn entered_within(client: &Client, name: &str, patience: Durati
 
 /// Why a guest cannot be entered, and what to do about it.
 fn why_not(sight: &Sight<'_>, name: &str) -> String {
-    let line = Some(sight.line()).filter(|line| !line.is_empty());
+    let reason = sight.reason().unwrap_or_default();
     let rests = sight.printable() == Some(&Printable::Stopped) && sight.vm.is_some_and(|vm| !is_wanted(vm));
     let hint = match sight.printable() {
-        Some(_) if rests => Some(format!("`orlop start {name}` starts it")),
-        Some(status) => remedy(status, name),
+        Some(_) if rests => Some(format!("start it with `orlop start {name}`")),
+        Some(status) => remedy(status, &reason, name),
         None => None,
     };
-    let why = line.map(|line| format!(": {line}")).unwrap_or_default();
+    let why = Some(sight.line()).filter(|line| !line.is_empty()).map(|line| format!(": {line}")).unwrap_or_default();
     let hint = hint.map(|hint| format!("; {hint}")).unwrap_or_default();
-    format!("{name} does not run{why}{hint}; waiting for it")
+    format!("{name} is not running{why}{hint}; waiting for it")
 }
 
 /// A VM and its instance, as they change.
@@ -253,13 +289,17 @@ fn changes(client: &Client, namespace: &str, name: &str) -> impl Stream<Item = C
 }
 
 /// What is to be expected. Whether there is one node only, and it is ready, is asked for when that decides.
-async fn outlook<F: Future<Output = bool>>(sight: &Sight<'_>, single_node: impl FnOnce() -> F) -> Outlook {
+async fn outlook<F: Future<Output = Nodes>>(sight: &Sight<'_>, nodes: impl FnOnce() -> F) -> Outlook {
     if sight.vmi.is_some_and(|vmi| *vmi.phase() == Phase::Running) {
         return Outlook::Runs;
     }
     match sight.printable() {
-        // Where there are more nodes, or one that is not ready yet, another may take it in a moment.
-        Some(Printable::Unschedulable) if single_node().await => Outlook::Stuck,
+        Some(Printable::Unschedulable) => match nodes().await {
+            // Another may take it in a moment.
+            Nodes::Several => Outlook::Goes,
+            Nodes::Single => Outlook::Stuck,
+            Nodes::SingleUnready => Outlook::Waits,
+        },
         Some(
             Printable::ErrImagePull
             | Printable::ImagePullBackOff
@@ -293,11 +333,15 @@ fn is_wanted(vm: &VirtualMachine) -> bool {
     is_asked_for || always
 }
 
-/// Whether there is one node, and it takes VMs. Who may not ask does not know.
-async fn single_node(client: &Client) -> bool {
+/// The nodes; who may not ask does not know.
+async fn nodes(client: &Client) -> Nodes {
     let nodes: Api<Node> = Api::all(client.clone());
-    let Ok(nodes) = nodes.list(&ListParams::default()).await else { return false };
-    matches!(&nodes.items[..], [node] if takes_vms(node))
+    let Ok(nodes) = nodes.list(&ListParams::default()).await else { return Nodes::Several };
+    match &nodes.items[..] {
+        [node] if takes_vms(node) => Nodes::Single,
+        [_] => Nodes::SingleUnready,
+        _ => Nodes::Several,
+    }
 }
 
 fn takes_vms(node: &Node) -> bool {
@@ -344,25 +388,29 @@ mod tests {
 
     #[tokio::test]
     async fn the_wait_ends_when_it_runs_and_when_it_cannot() {
-        let look = async |status: Option<&str>, phase: Option<&str>, single: bool| {
+        use Nodes::{Several, Single, SingleUnready};
+        let look = async |status: Option<&str>, phase: Option<&str>, nodes: Nodes| {
             let (vm, vmi) = (status.map(vm), phase.map(vmi));
             let sight = Sight { vm: vm.as_ref(), vmi: vmi.as_ref(), warnings: &[] };
-            outlook(&sight, || async { single }).await
+            outlook(&sight, || async { nodes }).await
         };
-        assert_eq!(look(Some("Running"), Some("Running"), true).await, Outlook::Runs);
-        assert_eq!(look(Some("Starting"), Some("Scheduling"), true).await, Outlook::Goes);
-        assert_eq!(look(Some("ErrorUnschedulable"), Some("Scheduling"), true).await, Outlook::Stuck);
-        assert_eq!(look(Some("ErrorUnschedulable"), Some("Scheduling"), false).await, Outlook::Goes);
+        assert_eq!(look(Some("Running"), Some("Running"), Single).await, Outlook::Runs);
+        assert_eq!(look(Some("Starting"), Some("Scheduling"), Single).await, Outlook::Goes);
+        assert_eq!(look(Some("ErrorUnschedulable"), Some("Scheduling"), Single).await, Outlook::Stuck);
+        assert_eq!(look(Some("ErrorUnschedulable"), Some("Scheduling"), Several).await, Outlook::Goes);
+        let waits = look(Some("ErrorUnschedulable"), Some("Scheduling"), SingleUnready).await;
+        assert_eq!(waits, Outlook::Waits);
+        assert!(waits.doubt() > Outlook::Stuck.doubt(), "a node that starts has its time");
         for status in ["ErrImagePull", "ImagePullBackOff", "CrashLoopBackOff", "ErrorPvcNotFound", "DataVolumeError"] {
-            assert_eq!(look(Some(status), None, false).await, Outlook::Stuck, "{status}");
+            assert_eq!(look(Some(status), None, Several).await, Outlook::Stuck, "{status}");
         }
-        assert_eq!(look(Some("Stopped"), None, true).await, Outlook::Rests);
+        assert_eq!(look(Some("Stopped"), None, Single).await, Outlook::Rests);
         // A guest that nobody starts again has failed, or has done what it was there for.
         for status in [None, Some("Stopped")] {
-            assert_eq!(look(status, Some("Failed"), true).await, Outlook::Stuck);
-            assert_eq!(look(status, Some("Succeeded"), true).await, Outlook::Ended);
+            assert_eq!(look(status, Some("Failed"), Single).await, Outlook::Stuck);
+            assert_eq!(look(status, Some("Succeeded"), Single).await, Outlook::Ended);
         }
-        assert_eq!(look(None, None, true).await, Outlook::Goes);
+        assert_eq!(look(None, None, Single).await, Outlook::Goes);
     }
 
     #[test]
@@ -390,13 +438,16 @@ mod tests {
             why_not(&Sight { vm, vmi, warnings: &[] }, "a")
         };
         let mut stopped = vm("Stopped");
-        assert_eq!(told(Some(&stopped), None), "a does not run: Stopped; `orlop start a` starts it; waiting for it");
+        assert_eq!(
+            told(Some(&stopped), None),
+            "a is not running: Stopped; start it with `orlop start a`; waiting for it"
+        );
         stopped.spec.run_strategy = Some(Strategy::Always);
-        assert_eq!(told(Some(&stopped), None), "a does not run: Stopped; waiting for it", "it is on its way");
+        assert_eq!(told(Some(&stopped), None), "a is not running: Stopped; waiting for it", "it is on its way");
         let pulls = told(Some(&vm("ErrImagePull")), Some(&vmi("Scheduling")));
-        assert!(pulls.starts_with("a does not run: ErrImagePull; check the name of the image"), "{pulls}");
-        assert_eq!(told(None, Some(&vmi("Scheduled"))), "a does not run: Scheduled; waiting for it");
-        assert_eq!(told(Some(&vm("")), None), "a does not run; waiting for it", "nobody has looked at it yet");
+        assert!(pulls.starts_with("a is not running: ErrImagePull; check the name of the image"), "{pulls}");
+        assert_eq!(told(None, Some(&vmi("Scheduled"))), "a is not running: Scheduled; waiting for it");
+        assert_eq!(told(Some(&vm("")), None), "a is not running; waiting for it", "nobody has looked at it yet");
     }
 
     #[test]

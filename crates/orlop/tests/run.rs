@@ -87,7 +87,7 @@ fn a_kernel_boots_directly_with_disks_on_every_bus() -> Result<()> {
     let domain = json!({
         "firmware": { "kernelBoot": {
             "container": { "image": guest::image("kernel")?, "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.img" },
-            "kernelArgs": "console=ttyS0 quiet",
+            "kernelArgs": "console=ttyS0 quiet no_timer_check",
         } },
         "devices": {
             "disks": [

@@ -12,7 +12,8 @@ use super::{Finding, Probe, Reason};
 const FILE: &str = "accelerator.json";
 /// Another number for another probe: what an earlier one found says nothing about this one.
 const PROBE: u32 = 2;
-/// A machine may just have been busy when a probe did not end in time: such an answer does not last.
+/// A machine may just have been busy when a probe did not end in time, or short of something when QEMU gave up: such an answer
+/// does not last.
 const DOUBTFUL: Duration = Duration::from_secs(3600);
 
 /// An answer, and what it holds for. When it was given is when the file was written.
@@ -84,7 +85,8 @@ pub(super) fn recall(folder: &Path, now: &Circumstances) -> Option<Finding> {
     let text = std::fs::read(&file).ok()?;
     let Remembered { circumstances, finding } = serde_json::from_slice(&text).ok()?;
     let age = || std::fs::metadata(&file).ok()?.modified().ok()?.elapsed().ok();
-    let stale = finding.reason == Reason::Silent && age().is_some_and(|age| age > DOUBTFUL);
+    let is_doubtful = matches!(finding.reason, Reason::Silent | Reason::Ended(_));
+    let stale = is_doubtful && age().is_some_and(|age| age > DOUBTFUL);
     (circumstances == *now && !stale).then_some(finding)
 }
 

@@ -28,6 +28,8 @@ pub(super) enum Component {
     Node,
     /// The controller that runs virtual machines on the node.
     VirtHandler,
+    /// The controllers of data volumes.
+    DataVolumes,
     /// The launcher of one VM, which must be named.
     #[value(alias = "launcher")]
     VirtLauncher,
@@ -47,6 +49,7 @@ impl Component {
             Self::Scheduler => "scheduler",
             Self::Node => "node",
             Self::VirtHandler => "virt-handler",
+            Self::DataVolumes => "data-volumes",
             Self::VirtLauncher => "virt-launcher",
             Self::Orlop => "orlop",
         };

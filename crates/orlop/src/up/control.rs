@@ -2,11 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use device_plugin::Short;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
 
 use super::report::Report;
 
@@ -14,6 +16,8 @@ use super::report::Report;
 const SOCKET: &str = "up.sock";
 /// The longest answer: some lines per part.
 const LONGEST: u64 = 1 << 20;
+/// The answer is at hand where it is made; a machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn socket(data: &Path) -> anyhow::Result<Short> {
     Short::of(&data.join(SOCKET)).with_context(|| format!("open {}", data.display()))
@@ -46,12 +50,16 @@ pub(crate) async fn serve(listener: UnixListener, report: impl Fn() -> Report) {
 /// Asks.
 pub(crate) async fn ask(data: &Path) -> anyhow::Result<Report> {
     let socket = socket(data)?;
-    let stream = UnixStream::connect(socket.path())
-        .await
-        .with_context(|| format!("connect to {}", data.join(SOCKET).display()))?;
-    let mut text = Vec::new();
-    stream.take(LONGEST).read_to_end(&mut text).await.context("read the answer")?;
-    serde_json::from_slice(&text).context("decode the answer")
+    let answered = timeout(PATIENCE, async {
+        let stream = UnixStream::connect(socket.path())
+            .await
+            .with_context(|| format!("connect to {}", data.join(SOCKET).display()))?;
+        let mut text = Vec::new();
+        stream.take(LONGEST).read_to_end(&mut text).await.context("read the answer")?;
+        serde_json::from_slice(&text).context("decode the answer")
+    });
+    // The kernel takes connections for a process that is stopped or hangs.
+    answered.await.unwrap_or_else(|_| bail!("no answer within {} s", PATIENCE.as_secs()))
 }
 
 #[cfg(test)]
@@ -71,5 +79,13 @@ mod tests {
         tokio::spawn(serve(listen(&deep).unwrap(), reporter));
         assert_eq!(ask(&deep).await.unwrap(), expected);
         assert_eq!(std::fs::metadata(deep.join(SOCKET)).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever_for_a_process_that_hangs() {
+        let data = tempfile::tempdir().unwrap();
+        // Nobody accepts what arrives here.
+        let _listener = listen(data.path()).unwrap();
+        assert_eq!(ask(data.path()).await.unwrap_err().to_string(), "no answer within 20 s");
     }
 }

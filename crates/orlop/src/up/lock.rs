@@ -1,7 +1,7 @@
 //! The lock that allows one `orlop up` per data directory.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
@@ -29,8 +29,11 @@ pub(crate) fn take(data: &Path) -> anyhow::Result<Lock> {
 
 /// The process that has the directory, if one has.
 pub(crate) fn holder(data: &Path) -> anyhow::Result<Option<u32>> {
-    if !data.join(FILE).exists() {
-        return Ok(None);
+    match data.join(FILE).try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => bail!(only_root(data)),
+        Err(error) => return Err(error).with_context(|| format!("look at {}", data.display())),
     }
     let mut file = open(data)?;
     // Only looked at: the lock goes with the file.
@@ -50,7 +53,14 @@ pub(crate) fn wait(data: &Path) -> anyhow::Result<Lock> {
 fn open(data: &Path) -> anyhow::Result<File> {
     let path = data.join(FILE);
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    opened.with_context(|| format!("open {}", path.display()))
+    match opened {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => bail!(only_root(data)),
+        opened => opened.with_context(|| format!("open {}", path.display())),
+    }
+}
+
+fn only_root(data: &Path) -> String {
+    format!("only its owner can use {}; run this command with sudo", data.display())
 }
 
 fn read(file: &mut File) -> Option<u32> {

@@ -50,7 +50,7 @@ fn a_broken_kvm_is_told_and_guests_are_emulated() -> Result<()> {
             "echo \"qemu: unable to find CPU model 'host'\" >&2; exit 1",
             "QEMU exited under KVM: unable to find CPU model 'host'",
         ),
-        (&format!("{greet}; {stop}"), "KVM stopped a test kernel (internal-error)"),
+        (&format!("{greet}; {stop}"), "a test kernel stopped under KVM (internal-error)"),
         ("exec sleep 600", "a test kernel did not finish under KVM"),
     ];
     for (how, told) in kinds {
@@ -75,7 +75,7 @@ fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
     let qemu = StandIn::new("qemu", &format!("[[ \"$*\" != *isa-debug-exit* ]] || sleep 3; {GOOD}"))?;
     let path = qemu.path();
     let machine = TestHost::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
-    let said = until(&machine, "KVM: a test showed that it works")?;
+    let said = until(&machine, "KVM: a test kernel ran under it")?;
     // This one has no vhost-net: guests run on plain taps.
     ensure!(said.contains("no vhost-net"), "{said}");
     machine.ready()?;
@@ -108,7 +108,7 @@ fn a_kvm_that_goes_away_is_noticed() -> Result<()> {
         offered.contains_key("devices.kubevirt.io/vhost-net").then_some(())
     })?;
     inside(&["mknod", "-m", "666", "/dev/kvm", "c", "1", "3"])?;
-    let said = until(&machine, "KVM: a test showed that it works")?;
+    let said = until(&machine, "KVM: a test kernel ran under it")?;
     ensure!(!said.contains("no vhost-net"), "{said}");
     let mut vm = bare("fast", "Always");
     vm["spec"]["template"]["spec"]["nodeSelector"] = serde_json::json!({ "waits": "there" });
@@ -193,10 +193,10 @@ fn a_guest_that_kvm_fails_has_the_machine_ask_again() -> Result<()> {
     let qemu = Fickle::new()?;
     let path = qemu.path();
     let machine = TestHost::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
-    until(&machine, "KVM: a test showed that it works")?;
+    until(&machine, "KVM: a test kernel ran under it")?;
     machine.ready()?;
     qemu.end()?;
-    ensure!(status(&machine)?.contains("KVM: a test showed that it works"), "nobody had a reason to doubt it");
+    ensure!(status(&machine)?.contains("KVM: a test kernel ran under it"), "nobody had a reason to doubt it");
     machine.create::<api::vm::VirtualMachine>(linux("unlucky", "Always")?)?;
     // The guest's end is told, and is reason enough to try KVM again: the next start is emulated.
     until(&machine, "emulation: QEMU exited under KVM")?;

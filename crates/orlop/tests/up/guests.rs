@@ -14,7 +14,7 @@ pub(crate) fn linux(name: &str, strategy: &str) -> Result<Value> {
         "image": e2e::guest::image("kernel")?, "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.img",
         "imagePullPolicy": "IfNotPresent",
     });
-    let boot = json!({ "kernelArgs": "console=ttyS0 quiet cryptomgr.notests", "container": container });
+    let boot = json!({ "kernelArgs": "console=ttyS0 quiet cryptomgr.notests no_timer_check", "container": container });
     let mut vm = bare(name, strategy);
     vm["spec"]["template"]["spec"]["domain"]["firmware"] = json!({ "kernelBoot": boot });
     Ok(vm)

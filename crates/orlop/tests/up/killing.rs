@@ -17,7 +17,8 @@ use serde_json::json;
 use super::Test;
 use super::guests::{add_volume, bare};
 use super::storing::claim;
-use super::test_host::{TestHost, command_line, kill, qemus};
+use super::test_host::processes::{command_line, kill};
+use super::test_host::{TestHost, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[("vms_survive_kills", vms_survive_kills)];
 

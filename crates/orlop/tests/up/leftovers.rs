@@ -147,7 +147,7 @@ fn others() -> Vec<u32> {
 
 fn processes() -> BTreeSet<String> {
     let told = |pid: u32| {
-        let line = super::test_host::command_line(pid);
+        let line = super::test_host::processes::command_line(pid);
         format!("{pid} {}", line.chars().take(160).collect::<String>())
     };
     others().into_iter().map(told).collect()

@@ -6,7 +6,7 @@ use testkit::waiting::until;
 
 use super::Test;
 use super::leftovers::Leftovers;
-use super::test_host::command_line;
+use super::test_host::processes::command_line;
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("nothing_outside_is_within_reach", nothing_outside_is_within_reach),

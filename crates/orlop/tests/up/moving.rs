@@ -22,7 +22,8 @@ use serde_json::json;
 
 use super::Test;
 use super::guests::{Terminal, add_volume, bare, template};
-use super::test_host::{PATIENCE, TestHost, kill, qemus};
+use super::test_host::processes::kill;
+use super::test_host::{PATIENCE, TestHost, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_guest_moves_to_another_node_and_back", a_guest_moves_to_another_node_and_back),

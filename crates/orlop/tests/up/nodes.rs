@@ -15,7 +15,8 @@ use serde_json::json;
 use super::Test;
 use super::guests::{add_volume, bare, template};
 use super::storing::claim;
-use super::test_host::{PATIENCE, TestHost, command_line, qemus};
+use super::test_host::processes::{command_line, kill};
+use super::test_host::{PATIENCE, TestHost, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[
     ("nodes_of_one_machine_live_by_themselves", nodes_of_one_machine_live_by_themselves),
@@ -95,7 +96,7 @@ fn nodes_of_one_machine_live_by_themselves() -> Result<()> {
 
     // An agent that is killed leaves its guest alone, and is started again.
     let killed = agent(&machine, NODES[1]).context("no agent")?;
-    super::test_host::kill(killed)?;
+    kill(killed)?;
     testkit::waiting::until("another agent", || agent(&machine, NODES[1]).is_some_and(|pid| pid != killed));
     // One that is stopped stays so, and that is told.
     verb(&machine, &["node", "stop", NODES[1]])?;

@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::Test;
 use super::guests::{Terminal, bare, linux, template};
-use super::test_host::{TestHost, kill, qemus};
+use super::test_host::processes::kill;
+use super::test_host::{TestHost, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] =
     &[("every_run_strategy_answers_power_off_crash_and_delete", every_run_strategy_answers_power_off_crash_and_delete)];

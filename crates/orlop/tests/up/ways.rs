@@ -84,7 +84,7 @@ fn waiting(machine: &TestHost) -> Result<()> {
     let mut look = machine.orlop(&["console", "v"]);
     let mut console = Running(look.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?);
     let mut errors = BufReader::new(console.0.stderr.take().context("no standard error")?);
-    says(&mut errors, "v does not run: Stopped; `orlop start v` starts it; waiting for it")?;
+    says(&mut errors, "v is not running: Stopped; start it with `orlop start v`; waiting for it")?;
     e2e::output(&mut machine.orlop(&["start", "v"]))?;
     says(&mut errors, "connected to v")?;
     machine.phase("v", Phase::Running, None)?;

@@ -230,6 +230,7 @@ fn volumes() -> Vec<PolicyRule> {
         rule(&["list", "watch", "create", "delete", "patch"], VOLUME_SNAPSHOT, &["volumesnapshotcontents"]),
         rule(&["patch"], VOLUME_SNAPSHOT, &["volumesnapshots/status", "volumesnapshotcontents/status"]),
         rule(&FOLLOW, VOLUME_SNAPSHOT, &["volumesnapshotclasses"]),
+        events(),
     ]
 }
 

@@ -159,7 +159,7 @@ fn operator() -> ClusterRole {
         rule(&["create", "delete"], "", &["namespaces"]),
         rule(&all, "", &["persistentvolumeclaims"]),
         rule(&LOOK, "storage.k8s.io", &["storageclasses"]),
-        rule(&LOOK, "cdi.kubevirt.io", &["datavolumes"]),
+        rule(&all, "cdi.kubevirt.io", &["datavolumes"]),
     ]);
     role(OPERATOR, None, rules)
 }

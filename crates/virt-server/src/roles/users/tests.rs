@@ -51,6 +51,9 @@ async fn an_operator_runs_vms_and_does_not_own_the_machine() {
         ("list", "", "nodes", ""),
         ("create", "", "secrets", "default"),
         ("create", "", "persistentvolumeclaims", "other"),
+        // `orlop import`
+        ("create", "cdi.kubevirt.io", "datavolumes", "default"),
+        ("watch", "cdi.kubevirt.io", "datavolumes", "default"),
     ] {
         assert!(may(verb, group, resource, namespace).await, "{verb} {resource}");
     }
