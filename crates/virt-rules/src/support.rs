@@ -29,6 +29,7 @@ mod placement;
 mod refusal;
 mod room;
 mod sheet;
+mod sources;
 mod volumes;
 
 use api::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
