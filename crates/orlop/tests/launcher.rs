@@ -36,7 +36,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use changes::{
     a_guest_moves_from_one_launcher_to_another, a_guest_that_runs_becomes_what_it_is_told_to_be,
-    a_guest_that_starts_again_finds_everything_where_it_was,
+    a_guest_that_starts_again_finds_everything_where_it_was, a_step_that_fails_is_repeated_and_is_in_no_others_way,
 };
 use limited::Limited;
 use still::{a_frozen_guest_writes_nothing, a_paused_guest_takes_no_time};
@@ -60,6 +60,7 @@ fn main() -> std::process::ExitCode {
         async a_qemu_that_does_not_start_is_told_in_its_own_words,
         async an_attempt_that_failed_is_in_nobodys_way,
         async a_guest_that_runs_becomes_what_it_is_told_to_be,
+        async a_step_that_fails_is_repeated_and_is_in_no_others_way,
         async a_guest_that_starts_again_finds_everything_where_it_was,
         async a_guest_moves_from_one_launcher_to_another,
     ];

@@ -1,12 +1,13 @@
 //! The model of the guest that this launcher runs, kept beside its sockets.
 
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use hypervisor::guest::Guest;
 use hypervisor::qmp::commands::QomGet;
 use hypervisor::qmp::{Qmp, QmpError};
+
+use crate::whole_file;
 
 /// Where it is kept, in the guest's own directory.
 pub const FILE: &str = "guest.json";
@@ -30,16 +31,12 @@ pub(crate) async fn settle(mut guest: Guest, qmp: &Qmp) -> Result<Guest, QmpErro
     Ok(guest)
 }
 
-/// Writes it, whole or not at all: a file of this name is always one that can be read.
+/// Writes it such that it is there after a crash: a file of this name is always one that can be read.
 pub(crate) fn store(folder: &Path, guest: &Guest) -> Result<(), ModelError> {
     let path = folder.join(FILE);
     let failed = |source| ModelError::Write { path: path.clone(), source };
     let text = serde_json::to_vec_pretty(guest).map_err(|error| failed(error.into()))?;
-    let fresh = folder.join("guest.json.new");
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh);
-    file.and_then(|mut file| file.write_all(&text)).map_err(failed)?;
-    std::fs::rename(&fresh, &path).map_err(failed)
+    whole_file::replace(folder, FILE, &text).map_err(failed)
 }
 
 #[cfg(test)]

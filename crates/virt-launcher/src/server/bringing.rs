@@ -58,7 +58,7 @@ impl Service {
                 (now, Outcome::Done)
             }
             // QEMU had everything and did not start: this is the end of this VM.
-            Err(BootError::Start(error)) => {
+            Err(BootError::Start(error)) if error.is_qemus() => {
                 tracing::warn!(error = chain(&error), "QEMU did not start");
                 let domain = failed(&error);
                 self.inner.domain.send_replace(Some(domain.clone()));
