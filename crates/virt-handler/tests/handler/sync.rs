@@ -104,6 +104,33 @@ async fn what_waits_for_a_migration_or_a_restart_is_a_condition_and_no_failure()
     assert_eq!(bench.events("a").await, ["Created", "Started"]);
 }
 
+/// A launcher that was busy, and a handler that was killed between the answer and its write.
+#[tokio::test(start_paused = true)]
+async fn what_a_guest_sees_is_fetched_until_it_is_known_and_once_by_each_handler() {
+    let bench = Bench::new().await;
+    let handler = bench.handler().await;
+    let launcher = bench.launcher("pod-a");
+    launcher.has_model(None);
+    bench.instance("a", NODE, &json!({})).await;
+    seconds(2).await;
+    assert!(!bench.vmi("a").await.annotations().contains_key(GUEST));
+    let kept = |vmi: &VirtualMachineInstance| vmi.annotations().get(GUEST).cloned();
+    launcher.has_model(Some("first"));
+    launcher.tell(State::PausedByUser, End::Unspecified);
+    seconds(2).await;
+    assert_eq!(kept(&bench.vmi("a").await), Some("first".into()));
+    handler.stop().await;
+    launcher.has_model(Some("changed"));
+    let _handler = bench.handler().await;
+    seconds(2).await;
+    assert_eq!(kept(&bench.vmi("a").await), Some("changed".into()));
+    // It was told of each change since.
+    launcher.has_model(None);
+    launcher.tell(State::Running, End::Unspecified);
+    seconds(100).await;
+    assert_eq!(kept(&bench.vmi("a").await), Some("changed".into()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_guest_sees_is_kept_with_the_write_that_says_that_it_runs() {
     let bench = Bench::new().await;
