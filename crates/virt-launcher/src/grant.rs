@@ -9,7 +9,8 @@
 //!                                              Renounced
 //! ```
 //! Image locks are no arbiter: mirrored disks do not share them, and QEMU takes them late. Between two launchers it is this value. It
-//! is on disk before anybody is told of it, so that whoever finds a launcher dead knows what it had promised.
+//! is on disk before anybody is told of it, so that a person who finds a launcher dead knows what it had promised. No program decides by
+//! that yet: a launcher that is dead has no guest any more, and who has all of it goes on by what it has itself.
 //!
 //! # Guarantees
 //! - Of two launchers, at most one holds: a holder gives only to one, takes back only what that one has renounced, and who has renounced
