@@ -57,7 +57,7 @@ pub(crate) async fn apply(
         Ok(new) => new,
         Err(refusals) => return Outcome::Never(refusals.iter().map(refusal).collect()),
     };
-    let Difference { steps, migration, mut restart } = difference(&old, &new);
+    let Difference { steps, mut restart } = difference(&old, &new);
     restart.extend(started.prepared.changed(vmi));
     if !steps.is_empty() {
         started.wiring.interfaces.extend(interfaces);
@@ -69,12 +69,7 @@ pub(crate) async fn apply(
             };
         }
     }
-    // A restart brings about what waits for a migration as well.
-    match (migration.is_empty(), restart.is_empty()) {
-        (true, true) => Outcome::Done,
-        (false, true) => Outcome::NeedsMigration(migration),
-        (_, false) => Outcome::NeedsRestart([restart, migration].concat()),
-    }
+    if restart.is_empty() { Outcome::Done } else { Outcome::NeedsRestart(restart) }
 }
 
 /// Takes every step that can be taken now, whatever becomes of the others. The first error is what its caller hears.
