@@ -249,7 +249,9 @@ fn a_board_stays_the_version_that_it_was() {
 /// People can write to the objects that a model is kept on.
 #[test]
 fn a_stored_model_cannot_say_what_no_guest_has() {
-    let guest = first(&instance("q35", &[]));
+    let items =
+        [Item::Disk { name: 0, bus: "sata" }, Item::Disk { name: 1, bus: "virtio" }, Item::Interface { name: 0 }];
+    let guest = first(&instance("q35", &items));
     let stored = serde_json::to_value(&guest).expect("JSON");
     let read = |change: fn(&mut Value)| {
         let mut text = stored.clone();
@@ -257,16 +259,36 @@ fn a_stored_model_cannot_say_what_no_guest_has() {
         Guest::from_stored(text.to_string().as_bytes()).map_err(|error| error.to_string())
     };
     assert_eq!(read(|_| {}), Ok(guest));
-    let refused: [fn(&mut Value); 6] = [
+    let refused: [fn(&mut Value); 24] = [
         |text| text["version"] = 2.into(),
         |text| text["version"] = 0.into(),
         |text| text["board"]["type"] = "q35,dumpdtb=/etc/passwd".into(),
         |text| text["cpu"]["model"] = "max,+x".into(),
         |text| text["cpu"]["features"] = json!([["a=b", true]]),
         |text| text["devices"]["x,y"] = json!({ "place": "isa", "kind": "entropy" }),
+        |text| text["identity"]["name"] = "a\nb".into(),
+        |text| text["identity"]["uuid"] = "5d307ca9,x".into(),
+        |text| text["identity"]["system"]["file=/etc/passwd,x"] = "x".into(),
+        |text| text["identity"]["chassis"] = json!({ "file=/etc/passwd,x": "x" }),
+        |text| text["identity"]["chassis"] = json!({ "serial": "a\nb" }),
+        |text| text["cpu"]["cores"] = 0.into(),
+        |text| text["cpu"]["most_sockets"] = 256.into(),
+        |text| text["cpu"]["threads"] = u32::MAX.into(),
+        |text| text["memory"]["bytes"] = 0.into(),
+        |text| text["memory"]["most_bytes"] = u64::MAX.into(),
+        |text| text["boot"]["kernel"] = json!({ "arguments": "a\nb" }),
+        |text| text["clock"]["zone"] = ":/etc/shadow".into(),
+        |text| text["devices"]["disk1"]["place"]["pci"]["slot"] = 32.into(),
+        |text| text["devices"]["disk1"]["place"]["pci"]["function"] = 255.into(),
+        |text| text["devices"]["disk0"]["place"]["sata"]["port"] = 6.into(),
+        // It is there, and no controller of disks.
+        |text| text["devices"]["disk0"]["place"]["sata"]["controller"] = "usb0".into(),
+        |text| text["devices"]["disk1"]["place"] = text["devices"]["net0"]["place"].clone(),
+        // The next disk would be called so.
+        |text| text["minted"]["disk"] = 1.into(),
     ];
-    for change in refused {
-        read(change).expect_err("it is not a model");
+    for (index, change) in refused.into_iter().enumerate() {
+        assert!(read(change).is_err(), "{index} is not a model");
     }
 }
 

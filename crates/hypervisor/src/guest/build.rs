@@ -20,6 +20,8 @@ use api::vmi::VirtualMachineInstance;
 
 pub(crate) use board::DEFAULT_BOARD;
 pub(crate) use cpu::host_model;
+pub(crate) use identity::{CHASSIS_KEYS, SYSTEM_KEYS};
+pub(crate) use memory::SIZES as MEMORY;
 use plugging::Plugging;
 
 use super::{Guest, VERSION};
