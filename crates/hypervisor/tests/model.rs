@@ -1,6 +1,8 @@
 //! The model of a guest: what never moves, and how one guest becomes another.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "model/pinned.rs"]
+mod pinned;
 mod support;
 
 use std::collections::BTreeSet;
