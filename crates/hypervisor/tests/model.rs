@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator::Accelerator;
 use hypervisor::guest::build::{Before, build};
-use hypervisor::guest::{Device, Guest, Kind, Place};
+use hypervisor::guest::{Device, Flash, Guest, Kind, Place};
 use hypervisor::render;
 use hypervisor::step::{Difference, Step, difference};
 use proptest::prelude::*;
@@ -261,7 +261,7 @@ fn a_stored_model_cannot_say_what_no_guest_has() {
         Guest::from_stored(text.to_string().as_bytes()).map_err(|error| error.to_string())
     };
     assert_eq!(read(|_| {}), Ok(guest));
-    let refused: [fn(&mut Value); 24] = [
+    let refused: [fn(&mut Value); 26] = [
         |text| text["version"] = 2.into(),
         |text| text["version"] = 0.into(),
         |text| text["board"]["type"] = "q35,dumpdtb=/etc/passwd".into(),
@@ -286,12 +286,36 @@ fn a_stored_model_cannot_say_what_no_guest_has() {
         // It is there, and no controller of disks.
         |text| text["devices"]["disk0"]["place"]["sata"]["controller"] = "usb0".into(),
         |text| text["devices"]["disk1"]["place"] = text["devices"]["net0"]["place"].clone(),
+        |text| text["devices"]["disk1"]["rom_bytes"] = 65536.into(),
+        |text| text["devices"]["video0"]["rom_bytes"] = 65535.into(),
         // The next disk would be called so.
         |text| text["minted"]["disk"] = 1.into(),
     ];
     for (index, change) in refused.into_iter().enumerate() {
         assert!(read(change).is_err(), "{index} is not a model");
     }
+}
+
+/// What QEMU has made of a guest stays while it runs, and is its node's again at the next start.
+#[test]
+fn roms_and_flash_stay_as_they_are_while_a_guest_runs() {
+    let mut vmi = instance("q35", &[Item::Interface { name: 0 }]);
+    let devices = &mut vmi.spec.domain.devices;
+    devices.interfaces.iter_mut().flatten().for_each(|interface| interface.boot_order = Some(1));
+    let mut guest = first(&vmi);
+    guest.boot.flash = Some(Flash { code: 4, variables: 2 });
+    for device in guest.devices.values_mut().filter(|device| device.kind.has_rom()) {
+        device.rom_bytes = Some(65536);
+    }
+    let build = |before| build(&vmi, Accelerator::Tcg, before).expect("it is supported");
+    assert!(difference(&guest, &build(Before::Running(&guest))).is_empty());
+    let next = build(Before::Stopped(&guest));
+    assert_eq!((next.boot.flash, next.devices.values().filter_map(|device| device.rom_bytes).count()), (None, 0));
+    let line = render::command_line(&guest, &support::wiring(&vmi)).expect("it is wired");
+    let roms = line.arguments.iter().filter(|argument| argument.to_string_lossy().contains(r#""romsize":65536"#));
+    assert_eq!(roms.count(), 2);
+    let read = Guest::from_stored(guest.to_stored().expect("a text").as_bytes()).expect("it is a model");
+    assert_eq!(read, guest);
 }
 
 #[test]

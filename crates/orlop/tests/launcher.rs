@@ -222,6 +222,7 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     let model = std::fs::read(launcher.folder.path().join("run").join(virt_launcher::model::FILE))?;
     let model: hypervisor::guest::Guest = serde_json::from_slice(&model)?;
     ensure!(model.board.type_.starts_with("pc-q35-"), "{}", model.board.type_);
+    ensure!(model.devices.values().all(|device| device.rom_bytes.is_some() == device.kind.has_rom()), "{model:?}");
 
     // The same instance again changes nothing; another one is refused.
     launcher.client.sync(request(&vmi)).await?;

@@ -100,8 +100,11 @@ pub enum Origin {
 pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
     let Launch { this, qemu, guest, line, accelerator, runtime, origin } = launch;
     let up = Bound::bind(runtime)?.spawn(this, qemu, line)?.connect().await?;
-    // Kept before it runs: whatever it sees from now on is written down.
-    let guest = model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?;
+    // Kept before it runs: whatever it sees from now on is written down. What comes from elsewhere was settled there.
+    let guest = match origin {
+        Origin::Boot { .. } => model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?,
+        Origin::Arrival { .. } => guest.clone(),
+    };
     model::store(runtime, &guest)?;
     let has_exports = matches!(origin, Origin::Arrival { exports, .. } if !exports.is_empty());
     let ready = match origin {

@@ -20,13 +20,19 @@ pub enum ModelError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// The same guest, with what QEMU has made of names that mean something else in the next release: `q35` is one board today and
-/// another one tomorrow.
+/// The same guest, with what QEMU has made of what means something else on the next node: `q35` is one board in this release and
+/// another one in the next, and the ROM of a device is whatever its node has.
 pub(crate) async fn settle(mut guest: Guest, qmp: &Qmp) -> Result<Guest, QmpError> {
-    let board = qmp.execute(QomGet { path: "/machine", property: "type" }).await?;
+    let board = qmp.execute(QomGet { path: "/machine".to_owned(), property: "type" }).await?;
     // The type's name in QEMU's object model.
     if let Some(name) = board.as_str().and_then(|name| name.strip_suffix("-machine")) {
         guest.board.type_ = name.to_owned();
+    }
+    for (id, device) in guest.devices.iter_mut().filter(|(_, device)| device.kind.has_rom()) {
+        let size = QomGet { path: format!("/machine/peripheral/{id}"), property: "romsize" };
+        // A device without a ROM has no size, or the largest number there is.
+        let size = qmp.execute(size).await.ok().and_then(|size| u32::try_from(size.as_u64()?).ok());
+        device.rom_bytes = size.filter(|size| size.is_power_of_two());
     }
     Ok(guest)
 }

@@ -9,6 +9,9 @@ use crate::guest::build::{CHASSIS_KEYS, MEMORY, SYSTEM_KEYS};
 use crate::guest::{Board, Boot, Clock, Cpu, Device, DeviceId, Guest, Identity, Kernel, Kind, Memory, Place};
 use crate::refusal::is_text;
 
+/// The largest ROM, in bytes. Those of QEMU's devices have a quarter of a megabyte.
+const MOST_ROM: u32 = 16 << 20;
+
 pub(super) fn check(guest: &Guest) -> Result<(), StoredError> {
     let Guest { version: _, identity, board, cpu, memory, boot, clock, devices, minted } = guest;
     check_identity(identity)?;
@@ -17,7 +20,7 @@ pub(super) fn check(guest: &Guest) -> Result<(), StoredError> {
     check_cpu(cpu)?;
     let Memory { bytes, most_bytes } = memory;
     must("memory", bytes, MEMORY.contains(bytes) && MEMORY.contains(most_bytes) && bytes <= most_bytes)?;
-    let Boot { firmware: _, kernel } = boot;
+    let Boot { firmware: _, kernel, flash: _ } = boot;
     if let Some(Kernel { arguments: Some(arguments) }) = kernel {
         must("kernel arguments", arguments, is_text(arguments))?;
     }
@@ -64,12 +67,14 @@ fn check_cpu(cpu: &Cpu) -> Result<(), StoredError> {
 }
 
 fn check_device(id: &DeviceId, device: &Device, minted: &BTreeMap<String, u32>) -> Result<(), StoredError> {
-    let Device { of, place: _, kind } = device;
+    let Device { of, place: _, kind, rom_bytes } = device;
     // Otherwise the next device could get the id of this one.
     let count = minted.get(kind.prefix()).copied().unwrap_or_default();
     let number = id.as_str().strip_prefix(kind.prefix()).and_then(|number| number.parse::<u32>().ok());
     must("device id", id, number.is_some_and(|number| number < count))?;
     must("device name of", id, of.as_deref().is_none_or(is_text))?;
+    let is_rom = |bytes: u32| kind.has_rom() && bytes.is_power_of_two() && bytes <= MOST_ROM;
+    must("size of the ROM of", id, rom_bytes.is_none_or(is_rom))?;
     match kind {
         Kind::Disk(disk) => must("serial number of", id, disk.serial.as_deref().is_none_or(is_text)),
         Kind::Interface(interface) => must("address of", id, is_unicast(&interface.mac)),
