@@ -120,6 +120,18 @@ pub struct Boot {
     pub firmware: Firmware,
     /// A kernel that is given directly, with its arguments.
     pub kernel: Option<Kernel>,
+    /// How large the files of EFI firmware are with which it has booted. None for BIOS, and before it has.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub flash: Option<Flash>,
+}
+
+/// Flash memory, in bytes.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Flash {
+    /// Of the firmware's code.
+    pub code: u64,
+    /// Of its variables.
+    pub variables: u64,
 }
 
 /// The firmware.

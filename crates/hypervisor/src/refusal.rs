@@ -29,6 +29,11 @@ impl From<support::Refusal> for Refusal {
     }
 }
 
+/// Whether a text may reach QEMU: control characters end lines and strings somewhere further down.
+pub(crate) fn is_text(value: &str) -> bool {
+    value.len() <= MOST_TEXT && !value.chars().any(char::is_control)
+}
+
 /// All that was refused so far: a user is told everything at once, and of each field once.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Vec<Refusal>);

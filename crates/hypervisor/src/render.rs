@@ -91,6 +91,8 @@ fn device_parts(
         Kind::Panic(panic) => set(&mut properties, [("driver", panic_driver(*panic).into())]),
     }
     properties.insert("id".to_owned(), id.as_str().into());
+    // A smaller ROM than that is padded, and a larger one refused by QEMU.
+    properties.extend(device.rom_bytes.map(|bytes| ("romsize".to_owned(), bytes.into())));
     place::set(&mut properties, &guest.board, &device.place);
     parts.push(Part::Device(properties.into()));
     Some(parts)

@@ -5,7 +5,7 @@
 //! - Each step has an undoing, which is a step itself: taken backwards, the undone steps lead back to the guest before.
 //! - What no step can change is said, with what it waits for; it is in nobody's way.
 
-use crate::guest::{Cpu, Device, DeviceId, Guest, Kind, Memory, Place};
+use crate::guest::{Device, DeviceId, Guest, Kind, Place};
 
 /// One change of a guest that runs.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -40,8 +40,6 @@ impl Step {
 pub struct Difference {
     /// What can be done while it runs.
     pub steps: Vec<Step>,
-    /// Fields of the instance that a guest takes on when it moves to a launcher that has room for them.
-    pub migration: Vec<String>,
     /// Fields of the instance that it takes on at its next start.
     pub restart: Vec<String>,
 }
@@ -56,18 +54,14 @@ pub fn difference(old: &Guest, new: &Guest) -> Difference {
         ("spec.domain.machine", old.board == *board),
         ("spec.domain.firmware", old.boot == *boot),
         ("spec.domain.clock", old.clock == *clock),
+        // No step fills a socket or adds memory yet, where there is room for more. Nor does a migration: what arrives is what has left.
+        ("spec.domain.cpu", old.cpu == *cpu),
+        ("spec.domain.memory", old.memory == *memory),
     ] {
         if !is_same {
             found.restart.push(field.to_owned());
         }
     }
-    // A guest that has room for more gets it from a launcher whose pod has it.
-    let fits = (old.cpu.sockets..=old.cpu.most_sockets).contains(&cpu.sockets);
-    let grown = Cpu { sockets: cpu.sockets, ..old.cpu.clone() };
-    found.sized("spec.domain.cpu", old.cpu == *cpu, fits && grown == *cpu);
-    let fits = (old.memory.bytes..=old.memory.most_bytes).contains(&memory.bytes);
-    let grown = Memory { bytes: memory.bytes, ..old.memory.clone() };
-    found.sized("spec.domain.memory", old.memory == *memory, fits && grown == *memory);
     for (id, device) in &old.devices {
         match devices.get(id) {
             Some(same) if same == device => {}
@@ -97,14 +91,7 @@ impl Difference {
     /// Whether steps alone lead there.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.migration.is_empty() && self.restart.is_empty()
-    }
-
-    fn sized(&mut self, field: &str, is_same: bool, fits: bool) {
-        if !is_same {
-            let when = if fits { &mut self.migration } else { &mut self.restart };
-            when.push(field.to_owned());
-        }
+        self.restart.is_empty()
     }
 }
 

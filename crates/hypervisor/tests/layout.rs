@@ -1,5 +1,6 @@
-//! What guests find on their PCI bus does not move from release to release: QEMU's own account of it, for sample instances, is
-//! compared with `layout/`, which was recorded before devices had places of their own.
+//! What guests find on their PCI bus does not move from release to release: QEMU's own account of it, for sample instances and our
+//! examples, is compared with `layout/`. What is there for `../shared/manifests`, which not every machine has, was recorded before
+//! devices had places of their own.
 #![expect(clippy::expect_used, clippy::panic, reason = "a test fails on the terminal")]
 
 #[path = "support/samples.rs"]
@@ -22,10 +23,13 @@ use testkit::harness::block_on;
 use testkit::{Harness, Need, Test, needs};
 
 fn main() -> std::process::ExitCode {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = package.join("tests");
+    let examples = samples(&package.join("../../examples")).into_iter();
     let mut all: Vec<Test> = samples(&folder.join("samples"))
         .into_iter()
         .filter(|(name, _)| name != "refused")
+        .chain(examples.map(|(name, vmi)| (format!("example-{name}"), vmi)))
         .map(|(name, vmi)| test(&folder, name, vmi))
         .collect();
     let manifests = Need::Shared("manifests");
@@ -49,10 +53,12 @@ fn test(folder: &Path, name: String, vmi: VirtualMachineInstance) -> Test {
 fn samples(folder: &Path) -> Vec<(String, VirtualMachineInstance)> {
     let entries = std::fs::read_dir(folder).expect("samples");
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a sample").path()).collect();
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
     files.sort();
     let read = |file: PathBuf| {
         let text = std::fs::read_to_string(&file).expect("a sample is text");
-        let vmi = samples::instance(serde_saphyr::from_str(&text).expect("a sample is YAML"))?;
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).expect("a sample is YAML");
+        let vmi = documents.into_iter().find_map(samples::instance)?;
         let vmi = api::decode::object::<VirtualMachineInstance>(vmi).ok()?.object;
         Some((file.file_stem()?.to_string_lossy().into_owned(), vmi))
     };

@@ -1,6 +1,8 @@
 //! The model of a guest: what never moves, and how one guest becomes another.
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "model/pinned.rs"]
+mod pinned;
 mod support;
 
 use std::collections::BTreeSet;
@@ -8,7 +10,7 @@ use std::collections::BTreeSet;
 use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator::Accelerator;
 use hypervisor::guest::build::{Before, build};
-use hypervisor::guest::{Device, Guest, Kind, Place};
+use hypervisor::guest::{Device, Flash, Guest, Kind, Place};
 use hypervisor::render;
 use hypervisor::step::{Difference, Step, difference};
 use proptest::prelude::*;
@@ -166,8 +168,8 @@ proptest! {
         prop_assert_eq!(&guest.devices, &old.devices);
         // Whoever asks for the old instance again gets the same steps back.
         let again = build(&old_vmi, Accelerator::Tcg, Before::Running(&new)).expect("it was supported");
-        let Difference { steps: back, migration, restart } = difference(&new, &again);
-        prop_assert!(migration.is_empty() && restart.is_empty(), "what was plugged in cannot go: {restart:?}");
+        let Difference { steps: back, restart } = difference(&new, &again);
+        prop_assert!(restart.is_empty(), "what was plugged in cannot go: {restart:?}");
         prop_assert!(back.iter().all(|step| matches!(step, Step::Unplug(..))), "{back:?}");
         prop_assert_eq!(&again.devices, &old.devices);
     }
@@ -198,8 +200,9 @@ fn what_no_step_can_change_waits_for_the_next_start() {
     assert!(difference(&old, &old).is_empty());
 }
 
+/// A migration's target runs the model of its source: a guest that waited for one would move round and round.
 #[test]
-fn what_a_guest_has_room_for_waits_for_a_migration() {
+fn what_a_guest_has_room_for_waits_for_its_next_start_and_for_no_migration() {
     let vmi = |sockets: u32, memory: &str| {
         decode(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": { "name": "a" },
@@ -210,17 +213,14 @@ fn what_a_guest_has_room_for_waits_for_a_migration() {
         }))
     };
     let old = first(&vmi(2, "64Mi"));
-    let waits = |sockets: u32, memory: &str| {
+    let changed = |sockets: u32, memory: &str| {
         let new = build(&vmi(sockets, memory), Accelerator::Tcg, Before::Running(&old)).expect("it is supported");
-        let Difference { steps, migration, restart } = difference(&old, &new);
-        assert!(steps.is_empty());
-        (migration.join(" "), restart.join(" "))
+        difference(&old, &new)
     };
-    let (cpu, memory) = ("spec.domain.cpu".to_owned(), "spec.domain.memory".to_owned());
-    assert_eq!(waits(4, "64Mi"), (cpu.clone(), String::new()));
-    assert_eq!(waits(2, "128Mi"), (memory, String::new()));
-    // Nobody takes away what a guest has.
-    assert_eq!(waits(1, "64Mi"), (String::new(), cpu));
+    let waits = |field: &str| Difference { restart: vec![field.to_owned()], ..Difference::default() };
+    assert_eq!(changed(4, "64Mi"), waits("spec.domain.cpu"));
+    assert_eq!(changed(2, "128Mi"), waits("spec.domain.memory"));
+    assert_eq!(changed(1, "64Mi"), waits("spec.domain.cpu"));
 }
 
 /// What waits is in nobody's way: the disk comes now, the board at the next start.
@@ -229,7 +229,7 @@ fn what_can_be_done_now_is_done_now() {
     let old = first(&instance("q35", &[]));
     let vmi = instance("pc-q35-2.4", &[Item::Disk { name: 0, bus: "virtio" }]);
     let new = build(&vmi, Accelerator::Tcg, Before::Running(&old)).expect("it is supported");
-    let Difference { steps, restart, .. } = difference(&old, &new);
+    let Difference { steps, restart } = difference(&old, &new);
     assert!(matches!(steps.as_slice(), [Step::Plug(..)]), "{steps:?}");
     assert_eq!(restart, ["spec.domain.machine"]);
 }
@@ -251,7 +251,9 @@ fn a_board_stays_the_version_that_it_was() {
 /// People can write to the objects that a model is kept on.
 #[test]
 fn a_stored_model_cannot_say_what_no_guest_has() {
-    let guest = first(&instance("q35", &[]));
+    let items =
+        [Item::Disk { name: 0, bus: "sata" }, Item::Disk { name: 1, bus: "virtio" }, Item::Interface { name: 0 }];
+    let guest = first(&instance("q35", &items));
     let stored = serde_json::to_value(&guest).expect("JSON");
     let read = |change: fn(&mut Value)| {
         let mut text = stored.clone();
@@ -259,17 +261,61 @@ fn a_stored_model_cannot_say_what_no_guest_has() {
         Guest::from_stored(text.to_string().as_bytes()).map_err(|error| error.to_string())
     };
     assert_eq!(read(|_| {}), Ok(guest));
-    let refused: [fn(&mut Value); 6] = [
+    let refused: [fn(&mut Value); 26] = [
         |text| text["version"] = 2.into(),
         |text| text["version"] = 0.into(),
         |text| text["board"]["type"] = "q35,dumpdtb=/etc/passwd".into(),
         |text| text["cpu"]["model"] = "max,+x".into(),
         |text| text["cpu"]["features"] = json!([["a=b", true]]),
         |text| text["devices"]["x,y"] = json!({ "place": "isa", "kind": "entropy" }),
+        |text| text["identity"]["name"] = "a\nb".into(),
+        |text| text["identity"]["uuid"] = "5d307ca9,x".into(),
+        |text| text["identity"]["system"]["file=/etc/passwd,x"] = "x".into(),
+        |text| text["identity"]["chassis"] = json!({ "file=/etc/passwd,x": "x" }),
+        |text| text["identity"]["chassis"] = json!({ "serial": "a\nb" }),
+        |text| text["cpu"]["cores"] = 0.into(),
+        |text| text["cpu"]["most_sockets"] = 256.into(),
+        |text| text["cpu"]["threads"] = u32::MAX.into(),
+        |text| text["memory"]["bytes"] = 0.into(),
+        |text| text["memory"]["most_bytes"] = u64::MAX.into(),
+        |text| text["boot"]["kernel"] = json!({ "arguments": "a\nb" }),
+        |text| text["clock"]["zone"] = ":/etc/shadow".into(),
+        |text| text["devices"]["disk1"]["place"]["pci"]["slot"] = 32.into(),
+        |text| text["devices"]["disk1"]["place"]["pci"]["function"] = 255.into(),
+        |text| text["devices"]["disk0"]["place"]["sata"]["port"] = 6.into(),
+        // It is there, and no controller of disks.
+        |text| text["devices"]["disk0"]["place"]["sata"]["controller"] = "usb0".into(),
+        |text| text["devices"]["disk1"]["place"] = text["devices"]["net0"]["place"].clone(),
+        |text| text["devices"]["disk1"]["rom_bytes"] = 65536.into(),
+        |text| text["devices"]["video0"]["rom_bytes"] = 65535.into(),
+        // The next disk would be called so.
+        |text| text["minted"]["disk"] = 1.into(),
     ];
-    for change in refused {
-        read(change).expect_err("it is not a model");
+    for (index, change) in refused.into_iter().enumerate() {
+        assert!(read(change).is_err(), "{index} is not a model");
     }
+}
+
+/// What QEMU has made of a guest stays while it runs, and is its node's again at the next start.
+#[test]
+fn roms_and_flash_stay_as_they_are_while_a_guest_runs() {
+    let mut vmi = instance("q35", &[Item::Interface { name: 0 }]);
+    let devices = &mut vmi.spec.domain.devices;
+    devices.interfaces.iter_mut().flatten().for_each(|interface| interface.boot_order = Some(1));
+    let mut guest = first(&vmi);
+    guest.boot.flash = Some(Flash { code: 4, variables: 2 });
+    for device in guest.devices.values_mut().filter(|device| device.kind.has_rom()) {
+        device.rom_bytes = Some(65536);
+    }
+    let build = |before| build(&vmi, Accelerator::Tcg, before).expect("it is supported");
+    assert!(difference(&guest, &build(Before::Running(&guest))).is_empty());
+    let next = build(Before::Stopped(&guest));
+    assert_eq!((next.boot.flash, next.devices.values().filter_map(|device| device.rom_bytes).count()), (None, 0));
+    let line = render::command_line(&guest, &support::wiring(&vmi)).expect("it is wired");
+    let roms = line.arguments.iter().filter(|argument| argument.to_string_lossy().contains(r#""romsize":65536"#));
+    assert_eq!(roms.count(), 2);
+    let read = Guest::from_stored(guest.to_stored().expect("a text").as_bytes()).expect("it is a model");
+    assert_eq!(read, guest);
 }
 
 #[test]

@@ -36,7 +36,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use changes::{
     a_guest_moves_from_one_launcher_to_another, a_guest_that_runs_becomes_what_it_is_told_to_be,
-    a_guest_that_starts_again_finds_everything_where_it_was,
+    a_guest_that_starts_again_finds_everything_where_it_was, a_step_that_fails_is_repeated_and_is_in_no_others_way,
 };
 use limited::Limited;
 use still::{a_frozen_guest_writes_nothing, a_paused_guest_takes_no_time};
@@ -60,6 +60,7 @@ fn main() -> std::process::ExitCode {
         async a_qemu_that_does_not_start_is_told_in_its_own_words,
         async an_attempt_that_failed_is_in_nobodys_way,
         async a_guest_that_runs_becomes_what_it_is_told_to_be,
+        async a_step_that_fails_is_repeated_and_is_in_no_others_way,
         async a_guest_that_starts_again_finds_everything_where_it_was,
         async a_guest_moves_from_one_launcher_to_another,
     ];
@@ -221,6 +222,7 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
     let model = std::fs::read(launcher.folder.path().join("run").join(virt_launcher::model::FILE))?;
     let model: hypervisor::guest::Guest = serde_json::from_slice(&model)?;
     ensure!(model.board.type_.starts_with("pc-q35-"), "{}", model.board.type_);
+    ensure!(model.devices.values().all(|device| device.rom_bytes.is_some() == device.kind.has_rom()), "{model:?}");
 
     // The same instance again changes nothing; another one is refused.
     launcher.client.sync(request(&vmi)).await?;

@@ -29,7 +29,7 @@ use virt_rules::support::{self, Refusal};
 use crate::denial::{Problems, Reason};
 use crate::request::Requester;
 
-pub(crate) use metadata::reserved_labels;
+pub(crate) use metadata::reserved;
 pub(crate) use selectors::check_selector as label_selector;
 
 /// Everything that is wrong with an instance: what nobody acts on, by the table, and then what the table does not know.

@@ -6,10 +6,13 @@ mod fields;
 #[expect(dead_code, reason = "this test uses a part of it")]
 #[path = "admission/support.rs"]
 mod support;
+#[path = "../../hypervisor/tests/support/mod.rs"]
+mod wiring;
 
 use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator::Accelerator;
 use hypervisor::guest::build::{Before, build};
+use hypervisor::render;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use virt_api::Denial;
@@ -25,8 +28,9 @@ fn refused_later(cluster: &Cluster, sent: &Value) -> Result<Vec<String>, Denial>
     let stored: VirtualMachineInstance = serde_json::from_value(stored).unwrap();
     let mut refusals = Vec::new();
     for accelerator in [Accelerator::Kvm, Accelerator::Tcg] {
-        let refused = build(&stored, accelerator, Before::Nothing).err().into_iter().flatten();
-        refusals.extend(refused.map(|refusal| refusal.to_string()));
+        let refused = build(&stored, accelerator, Before::Nothing)
+            .and_then(|guest| render::command_line(&guest, &wiring::wiring(&stored)));
+        refusals.extend(refused.err().into_iter().flatten().map(|refusal| refusal.to_string()));
     }
     refusals.extend(volumes::check(&stored).err().map(|error| error.to_string()));
     Ok(refusals)
@@ -108,4 +112,25 @@ fn what_no_launcher_does_is_refused_by_its_field_with_what_to_do() {
             assert!(cause.message.starts_with("is not supported yet; "), "{denial}");
         }
     }
+}
+
+/// Each of the two fields is fine by itself.
+#[test]
+fn what_no_launcher_does_with_two_fields_at_once_is_refused() {
+    let spec = |disk: Value, volume: Value| json!({ "spec": { "domain": { "devices": { "disks": [disk] } }, "volumes": [volume] } });
+    let image = || json!({ "name": "root", "containerDisk": { "image": "disk:1" } });
+    let claim = json!({ "name": "root", "persistentVolumeClaim": { "claimName": "c", "readOnly": true } });
+    let native = |cache: &str| json!({ "name": "root", "disk": { "bus": "virtio" }, "io": "native", "cache": cache });
+    for (patch, field) in [
+        (spec(json!({ "name": "root", "disk": {} }), claim), "spec.volumes[0].persistentVolumeClaim.readOnly"),
+        (spec(native("writeback"), image()), "spec.domain.devices.disks[0].io"),
+        (spec(native("writethrough"), image()), "spec.domain.devices.disks[0].io"),
+    ] {
+        for cluster in [Cluster::new(), permissive()] {
+            let denial = denied(create(&cluster, &changed(&vmi(), &patch)));
+            let [cause] = denial.causes.as_slice() else { panic!("{denial}") };
+            assert_eq!(cause.field, field);
+        }
+    }
+    assert!(create(&Cluster::new(), &changed(&vmi(), &spec(native("none"), image()))).outcome.is_ok());
 }

@@ -9,6 +9,7 @@
 //! of its own. How launchers are reached is the host's ([`crate::host`]); that of a hollow node is a simulation of it.
 
 mod acting;
+mod answers;
 mod moving;
 mod starting;
 mod writing;
@@ -23,8 +24,8 @@ use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use kube::{Api, Client};
-use launcher_api::Feature;
 use launcher_api::rpc::{End, State};
+use launcher_api::{Feature, Outcome};
 use manager::cache::{Cache, Changed, Key};
 use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
@@ -113,6 +114,8 @@ enum InstanceError {
     Server(#[source] kube::Error),
     #[error("talk to the launcher")]
     Launcher(#[source] tonic::Status),
+    #[error("{0}")]
+    NotTaken(Outcome),
     #[error("unmount the container disks")]
     Unmount(#[source] std::io::Error),
     #[error("write the records of this node")]

@@ -30,7 +30,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-pub(crate) use serving::{Admitted, Door, name_of, serve};
+pub(crate) use serving::{Admitted, Door, NotAdmitted, name_of, serve};
 use wire::{Answer, read, write};
 pub(crate) use wire::{Channel, Frame, Question, Reply};
 

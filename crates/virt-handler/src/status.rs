@@ -110,7 +110,7 @@ fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, 
         next.metadata.annotations.get_or_insert_default().insert(annotation::GUEST.to_owned(), model.to_owned());
     }
     conditions::synchronized(next, facts.outcome, now);
-    conditions::migration_required(next, facts.outcome, now);
+    conditions::waiting(next, facts.outcome, now);
     conditions::running(next, entered, facts, now);
     let interfaces = interfaces::interfaces(next, facts);
     let volumes = volumes(next);

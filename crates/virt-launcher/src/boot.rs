@@ -162,7 +162,7 @@ pub async fn boot(
     let accelerator = workbench.accelerator(told).await?;
     let paused = vmi.spec.start_strategy == Some(StartStrategy::Paused);
     // What cannot be run is refused before anything is pulled or made for it.
-    let (guest, from) = match incoming {
+    let (mut guest, from) = match incoming {
         Some(Incoming { guest, from }) => (guest, Some(from)),
         None => (first(vmi, accelerator)?, None),
     };
@@ -172,13 +172,17 @@ pub async fn boot(
         Some(from) => Origin::Arrival { from, exports: mirror::exports(&guest, &prepared) },
         None => Origin::Boot { paused },
     };
+    let efi = firmware::efi(vmi, folder, firmware.as_deref(), guest.boot.flash)?;
+    if matches!(origin, Origin::Boot { .. }) {
+        guest.boot.flash = efi.as_ref().map(|(_, flash)| *flash);
+    }
     let wiring = Wiring {
         accelerator,
         runtime: folder.clone(),
         volumes: prepared.volumes.clone(),
         interfaces,
         kernel: prepared.kernel.clone(),
-        efi: firmware::efi(vmi, folder, firmware.as_deref())?,
+        efi: efi.map(|(efi, _)| efi),
         incoming: matches!(origin, Origin::Arrival { .. }),
     };
     let line = render::command_line(&guest, &wiring).map_err(BootError::Refused)?;

@@ -4,7 +4,7 @@
 //! - It can be done again after any failure: what was done half is undone or finished first, what was done is not done twice.
 //! - What the guest sees is written down after each step, so that the model never lags behind by more than the step under way.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(crate) async fn apply(
         Ok(new) => new,
         Err(refusals) => return Outcome::Never(refusals.iter().map(refusal).collect()),
     };
-    let Difference { steps, migration, mut restart } = difference(&old, &new);
+    let Difference { steps, mut restart } = difference(&old, &new);
     restart.extend(started.prepared.changed(vmi));
     if !steps.is_empty() {
         started.wiring.interfaces.extend(interfaces);
@@ -69,14 +69,10 @@ pub(crate) async fn apply(
             };
         }
     }
-    // A restart brings about what waits for a migration as well.
-    match (migration.is_empty(), restart.is_empty()) {
-        (true, true) => Outcome::Done,
-        (false, true) => Outcome::NeedsMigration(migration),
-        (_, false) => Outcome::NeedsRestart([restart, migration].concat()),
-    }
+    if restart.is_empty() { Outcome::Done } else { Outcome::NeedsRestart(restart) }
 }
 
+/// Takes every step that can be taken now, whatever becomes of the others. The first error is what its caller hears.
 async fn take(
     started: &mut Started,
     vmi: &VirtualMachineInstance,
@@ -84,34 +80,52 @@ async fn take(
     steps: Vec<Step>,
     workbench: &Workbench,
 ) -> Result<(), ChangeError> {
-    started.prepared.add_missing(vmi, &workbench.workshop()).await?;
+    let added = started.prepared.add_missing(vmi, &workbench.workshop()).await;
+    let mut first = added.map_err(ChangeError::from).err();
     started.wiring.volumes.clone_from(&started.prepared.volumes);
+    let mut held = BTreeSet::new();
     for step in steps {
-        match &step {
-            Step::Plug(id, device) => {
-                let name = device.of.clone().unwrap_or_else(|| id.to_string());
-                plug(&started.handle, id, &name, &parts(started, new, id)?).await?;
-            }
-            Step::Unplug(id, device) => {
-                let name = device.of.clone().unwrap_or_else(|| id.to_string());
-                let old = started.handle.guest.borrow().clone();
-                unplug(&started.handle, id, &name, &parts(started, &old, id)?).await?;
-                started.prepared.remove(&name);
-                started.wiring.interfaces.remove(&name);
+        let (Step::Plug(_, device) | Step::Unplug(_, device)) = &step;
+        // What has one device does not come back as another before the first has gone.
+        if matches!(step, Step::Plug(..)) && device.of.as_ref().is_some_and(|name| held.contains(name)) {
+            continue;
+        }
+        match take_one(started, new, &step).await {
+            Ok(()) => {}
+            // The model must not lag behind by more than one step.
+            Err(error @ ChangeError::Model(_)) => return Err(error),
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "a step that has to wait");
+                held.extend(device.of.clone());
+                first.get_or_insert(error);
             }
         }
-        let (what, id, device) = match &step {
-            Step::Plug(id, device) => ("plugged in", id, device),
-            Step::Unplug(id, device) => ("unplugged", id, device),
-        };
-        tracing::info!(%id, name = device.of.as_deref().unwrap_or_default(), what, "the guest was changed");
-        let mut now = Guest::clone(&started.handle.guest.borrow());
-        step.apply(&mut now);
-        // Ids that were given out are never given out again, whatever becomes of the steps behind this one.
-        now.minted.clone_from(&new.minted);
-        model::store(&started.wiring.runtime, &now)?;
-        started.handle.guest.send_replace(Arc::new(now));
     }
+    first.map_or(Ok(()), Err)
+}
+
+async fn take_one(started: &mut Started, new: &Guest, step: &Step) -> Result<(), ChangeError> {
+    let (what, id, device) = match step {
+        Step::Plug(id, device) => ("plugged in", id, device),
+        Step::Unplug(id, device) => ("unplugged", id, device),
+    };
+    let name = device.of.clone().unwrap_or_else(|| id.to_string());
+    match step {
+        Step::Plug(..) => plug(&started.handle, id, &name, &parts(started, new, id)?).await?,
+        Step::Unplug(..) => {
+            let old = started.handle.guest.borrow().clone();
+            unplug(&started.handle, id, &name, &parts(started, &old, id)?).await?;
+            started.prepared.remove(&name);
+            started.wiring.interfaces.remove(&name);
+        }
+    }
+    tracing::info!(%id, name = device.of.as_deref().unwrap_or_default(), what, "the guest was changed");
+    let mut now = Guest::clone(&started.handle.guest.borrow());
+    step.apply(&mut now);
+    // Ids that were given out are never given out again, whatever becomes of the other steps.
+    now.minted.clone_from(&new.minted);
+    model::store(&started.wiring.runtime, &now)?;
+    started.handle.guest.send_replace(Arc::new(now));
     Ok(())
 }
 

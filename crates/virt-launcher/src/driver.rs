@@ -100,8 +100,11 @@ pub enum Origin {
 pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
     let Launch { this, qemu, guest, line, accelerator, runtime, origin } = launch;
     let up = Bound::bind(runtime)?.spawn(this, qemu, line)?.connect().await?;
-    // Kept before it runs: whatever it sees from now on is written down.
-    let guest = model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?;
+    // Kept before it runs: whatever it sees from now on is written down. What comes from elsewhere was settled there.
+    let guest = match origin {
+        Origin::Boot { .. } => model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?,
+        Origin::Arrival { .. } => guest.clone(),
+    };
     model::store(runtime, &guest)?;
     let has_exports = matches!(origin, Origin::Arrival { exports, .. } if !exports.is_empty());
     let ready = match origin {
@@ -179,15 +182,13 @@ impl Driver {
                 // Events first: a request is judged by what QEMU has told already. The end comes last, so that the
                 // event that explains it has been seen.
                 event = inputs.events.next(), if lost.is_none() => match event {
-                    Some(event) => {
-                        let actions = self.hear(event);
-                        self.act(&actions, &mut child, None);
-                    }
+                    Some(event) => self.hear(event, &mut child),
                     None => lost = Some(Instant::now() + HANG_UP),
                 },
                 Some(status) = inputs.reasons.recv() => {
-                    let actions = self.why(&status).map(|told| self.lifecycle.told(told)).unwrap_or_default();
-                    self.act(&actions, &mut child, None);
+                    if let Some(told) = self.why(&status) {
+                        self.tell(told, &mut child);
+                    }
                 }
                 () = sleep_until(lost), if lost.is_some() => {
                     // A guest that nobody can steer any more must not run on.
@@ -198,27 +199,29 @@ impl Driver {
                     }
                 }
                 Some(Call { request, reply }) = inputs.calls.recv() => {
+                    let before = self.lifecycle.clone();
                     match self.lifecycle.request(&request, Instant::now()) {
-                        Ok(actions) => self.act(&actions, &mut child, Some(reply)),
+                        Ok(actions) => self.act((before, None), &actions, &mut child, Some(reply)),
                         // The caller may have gone away.
                         Err(denied) => drop(reply.send(Err(denied.into()))),
                     }
                 }
                 () = sleep_until(due) => {
+                    let before = self.lifecycle.clone();
                     let actions = self.lifecycle.tick(Instant::now());
-                    self.act(&actions, &mut child, None);
+                    self.act((before, None), &actions, &mut child, None);
                 }
                 status = child.wait() => break status,
             }
         };
         // What QEMU told before it ended may still be on its way.
         while let Some(event) = inputs.events.next().await {
-            let actions = self.hear(event);
-            self.act(&actions, &mut child, None);
+            self.hear(event, &mut child);
         }
         let exit = exit(status.ok(), words.await.unwrap_or_default(), out_of_memory::kills() > self.oom_kills);
+        let before = self.lifecycle.clone();
         let actions = self.lifecycle.exited(&exit);
-        self.act(&actions, &mut child, None);
+        self.act((before, None), &actions, &mut child, None);
         match &self.lifecycle.domain().state {
             State::Ended(end) if end.is_success() || *end == End::Killed => tracing::info!(%end, "QEMU has ended"),
             State::Ended(end) => tracing::warn!(%end, "QEMU has ended"),
@@ -226,27 +229,29 @@ impl Driver {
         }
     }
 
-    /// What follows from an event. Whoever follows events besides the driver hears of it afterwards.
-    fn hear(&mut self, event: Event) -> Vec<Action> {
+    /// Does what follows from an event. Whoever follows events besides the driver hears of it afterwards.
+    fn hear(&mut self, event: Event, child: &mut Child) {
         if event.name == "DEVICE_DELETED" {
             self.departed.send_modify(|count| *count += 1);
         }
         let heard = told(&event, &self.guest.borrow());
-        let actions = match heard {
+        match heard {
             // It has powered off, and starts again.
-            Some(Told::Stopped) if self.lifecycle.is_held() => vec![],
-            // Without the reason, which QEMU is asked for.
-            Some(Told::Stopped) => {
-                // Hands that are gone have a QEMU that is gone.
-                let _ = self.orders.send(Order::AskWhy);
-                vec![]
-            }
-            Some(told) => self.lifecycle.told(told),
-            None => vec![],
-        };
+            Some(Told::Stopped) if self.lifecycle.is_held() => {}
+            // Without the reason, which QEMU is asked for. Hands that are gone have a QEMU that is gone.
+            Some(Told::Stopped) => drop(self.orders.send(Order::AskWhy)),
+            Some(told) => self.tell(told, child),
+            None => {}
+        }
         // Nobody may follow.
         let _ = self.followed.send(event);
-        actions
+    }
+
+    /// Does what follows from what QEMU told.
+    fn tell(&mut self, told: Told, child: &mut Child) {
+        let before = self.lifecycle.clone();
+        let actions = self.lifecycle.told(told.clone());
+        self.act((before, Some(told)), &actions, child, None);
     }
 
     /// Why the guest is stopped. If it runs again by now, that was told or will be.
@@ -261,12 +266,20 @@ impl Driver {
         }
     }
 
-    /// Carries actions out, in order. Whoever waits is told when all are done.
-    fn act(&mut self, actions: &[Action], child: &mut Child, reply: Option<oneshot::Sender<Result<(), RequestError>>>) {
+    /// Carries actions out, in order. Whoever waits is told when all are done. If who may write cannot be written down, it is all
+    /// as it was before what led to them.
+    fn act(
+        &mut self,
+        (before, told): (Lifecycle, Option<Told>),
+        actions: &[Action],
+        child: &mut Child,
+        reply: Option<oneshot::Sender<Result<(), RequestError>>>,
+    ) {
         let rest = match self.keep_and_tell(actions) {
             Ok(rest) => rest,
             Err(error) => {
                 tracing::error!(%error, "cannot write down who may write to the guest's disks");
+                self.lifecycle.unkept(before, told, Instant::now());
                 if let Some(reply) = reply {
                     // The caller may have gone away.
                     let _ = reply.send(Err(error.into()));

@@ -9,18 +9,20 @@
 //!                                              Renounced
 //! ```
 //! Image locks are no arbiter: mirrored disks do not share them, and QEMU takes them late. Between two launchers it is this value. It
-//! is on disk before anybody is told of it, so that whoever finds a launcher dead knows what it had promised.
+//! is on disk before anybody is told of it, so that a person who finds a launcher dead knows what it had promised. No program decides by
+//! that yet: a launcher that is dead has no guest any more, and who has all of it goes on by what it has itself.
 //!
 //! # Guarantees
 //! - Of two launchers, at most one holds: a holder gives only to one, takes back only what that one has renounced, and who has renounced
 //!   never takes.
 //! - There is always one that holds or can: what is given can be taken, and what nobody took can be returned.
 
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::whole_file;
 
 /// Where it is kept, in the guest's own directory.
 pub const FILE: &str = "grant.json";
@@ -137,15 +139,7 @@ impl Grant {
     /// When the disk does not take it; then nobody may be told of it.
     pub fn store(&self, folder: &Path) -> Result<(), StoreError> {
         let path = folder.join(FILE);
-        let write = || -> io::Result<()> {
-            let fresh = folder.join("grant.json.new");
-            let mut options = std::fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-            file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_all()?;
-            std::fs::rename(&fresh, &path)?;
-            std::fs::File::open(folder)?.sync_all()
-        };
+        let write = || whole_file::replace(folder, FILE, &serde_json::to_vec(self)?);
         write().map_err(|source| StoreError { path: path.clone(), source })
     }
 

@@ -26,3 +26,4 @@ pub mod reaper;
 pub mod server;
 mod start;
 pub mod volumes;
+mod whole_file;

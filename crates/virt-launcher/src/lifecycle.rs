@@ -28,10 +28,11 @@
 //!
 //! # Guarantees
 //! - The vCPUs are let run only by a launcher that holds the [`Grant`], after that was written down.
-//! - A grant is written down before anybody is told of it.
+//! - A grant is written down before anybody is told of it. If the disk does not take it, what led to it has not happened.
 //! - A guest that has parted runs here again only if QEMU could not send all of it, or the other launcher has refused it for good. So
 //!   who has all of it, and knows that this launcher is gone, may go on.
 
+mod keeping;
 mod moving;
 mod rebooting;
 #[cfg(test)]
@@ -44,6 +45,7 @@ use tokio::time::Instant;
 
 use crate::domain::{Course, Domain, End, Exit, Pause, State, end_of};
 use crate::grant::Grant;
+use keeping::Unheard;
 use rebooting::Rebooting;
 pub use words::{Action, Denied, Request, Told};
 
@@ -82,6 +84,8 @@ pub struct Lifecycle {
     press_at: Option<Instant>,
     /// How far a reboot by the power button is.
     rebooting: Option<Rebooting>,
+    /// What QEMU told when the disk did not take the grant that followed from it.
+    unheard: Option<Unheard>,
 }
 
 impl Lifecycle {
@@ -115,6 +119,7 @@ impl Lifecycle {
             kill_at: None,
             press_at: None,
             rebooting: None,
+            unheard: None,
         }
     }
 
@@ -147,7 +152,7 @@ impl Lifecycle {
     /// When something is due although nothing happens.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
-        [self.kill_at, self.press_at, self.reboot_due()].into_iter().flatten().min()
+        [self.kill_at, self.press_at, self.reboot_due(), self.unheard_due()].into_iter().flatten().min()
     }
 
     /// A request: taken with what is to be done, or denied. What is already so is taken and needs nothing.
@@ -302,6 +307,7 @@ impl Lifecycle {
         self.kill_at = None;
         self.press_at = None;
         self.rebooting = None;
+        self.unheard = None;
         self.domain.agent_connected = false;
         self.enter(State::Ended(end))
     }
@@ -314,6 +320,9 @@ impl Lifecycle {
         if self.press_at.is_some_and(|at| at <= now) {
             self.press_at = Some(now + PRESS_AGAIN);
             return vec![Action::PressPower];
+        }
+        if let Some(actions) = self.hear_again(now) {
+            return actions;
         }
         self.reboot_is_late(now)
     }
@@ -350,6 +359,7 @@ impl Lifecycle {
         self.kill_at = None;
         self.press_at = None;
         self.rebooting = None;
+        self.unheard = None;
         if std::mem::replace(&mut self.killed, true) {
             return vec![];
         }

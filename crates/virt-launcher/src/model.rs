@@ -1,12 +1,13 @@
 //! The model of the guest that this launcher runs, kept beside its sockets.
 
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use hypervisor::guest::Guest;
 use hypervisor::qmp::commands::QomGet;
 use hypervisor::qmp::{Qmp, QmpError};
+
+use crate::whole_file;
 
 /// Where it is kept, in the guest's own directory.
 pub const FILE: &str = "guest.json";
@@ -19,27 +20,29 @@ pub enum ModelError {
     Write { path: PathBuf, source: io::Error },
 }
 
-/// The same guest, with what QEMU has made of names that mean something else in the next release: `q35` is one board today and
-/// another one tomorrow.
+/// The same guest, with what QEMU has made of what means something else on the next node: `q35` is one board in this release and
+/// another one in the next, and the ROM of a device is whatever its node has.
 pub(crate) async fn settle(mut guest: Guest, qmp: &Qmp) -> Result<Guest, QmpError> {
-    let board = qmp.execute(QomGet { path: "/machine", property: "type" }).await?;
+    let board = qmp.execute(QomGet { path: "/machine".to_owned(), property: "type" }).await?;
     // The type's name in QEMU's object model.
     if let Some(name) = board.as_str().and_then(|name| name.strip_suffix("-machine")) {
         guest.board.type_ = name.to_owned();
     }
+    for (id, device) in guest.devices.iter_mut().filter(|(_, device)| device.kind.has_rom()) {
+        let size = QomGet { path: format!("/machine/peripheral/{id}"), property: "romsize" };
+        // A device without a ROM has no size, or the largest number there is.
+        let size = qmp.execute(size).await.ok().and_then(|size| u32::try_from(size.as_u64()?).ok());
+        device.rom_bytes = size.filter(|size| size.is_power_of_two());
+    }
     Ok(guest)
 }
 
-/// Writes it, whole or not at all: a file of this name is always one that can be read.
+/// Writes it such that it is there after a crash: a file of this name is always one that can be read.
 pub(crate) fn store(folder: &Path, guest: &Guest) -> Result<(), ModelError> {
     let path = folder.join(FILE);
     let failed = |source| ModelError::Write { path: path.clone(), source };
     let text = serde_json::to_vec_pretty(guest).map_err(|error| failed(error.into()))?;
-    let fresh = folder.join("guest.json.new");
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh);
-    file.and_then(|mut file| file.write_all(&text)).map_err(failed)?;
-    std::fs::rename(&fresh, &path).map_err(failed)
+    whole_file::replace(folder, FILE, &text).map_err(failed)
 }
 
 #[cfg(test)]

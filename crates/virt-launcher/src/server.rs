@@ -33,8 +33,8 @@ use bringing::Wanted;
 use wire::to_wire;
 
 /// Makes the last preparations: tells how each interface is attached, which only the caller knows, and settles what the
-/// instance leaves open. What it cannot do yet, it says; the caller of `Sync` tries again.
-pub type Attach = dyn Fn(&mut VirtualMachineInstance) -> Result<BTreeMap<String, Attachment>, String> + Send + Sync;
+/// instance leaves open. What it cannot do is the outcome of the `Sync`.
+pub type Attach = dyn Fn(&mut VirtualMachineInstance) -> Result<BTreeMap<String, Attachment>, Outcome> + Send + Sync;
 
 /// One VM's service.
 #[derive(Clone)]
@@ -333,7 +333,7 @@ impl Launcher for Service {
     }
 
     async fn migrate(&self, request: Request<rpc::MigrateRequest>) -> Result<Response<rpc::Domain>, Status> {
-        self.leave(request.into_inner()).await
+        Ok(self.leave(request.into_inner()).await)
     }
 
     async fn cancel_migration(&self, request: Request<rpc::MigrationName>) -> Result<Response<rpc::Domain>, Status> {
@@ -341,21 +341,21 @@ impl Launcher for Service {
     }
 
     async fn give(&self, request: Request<rpc::MigrationName>) -> Result<Response<rpc::Domain>, Status> {
-        self.wish(Wish::Give { to: request.into_inner().uid }).await
+        Ok(self.step(Wish::Give { to: request.into_inner().uid }).await)
     }
 
     async fn returned(&self, request: Request<rpc::MigrationName>) -> Result<Response<rpc::Domain>, Status> {
-        self.wish(Wish::Returned { by: request.into_inner().uid }).await
+        Ok(self.step(Wish::Returned { by: request.into_inner().uid }).await)
     }
 
     async fn take(&self, request: Request<rpc::TakeRequest>) -> Result<Response<rpc::Domain>, Status> {
         let request = request.into_inner();
         let paused = wire::paused(request.paused());
-        self.wish(Wish::Take { from: request.uid, paused }).await
+        Ok(self.step(Wish::Take { from: request.uid, paused }).await)
     }
 
     async fn renounce(&self, _: Request<Empty>) -> Result<Response<rpc::Domain>, Status> {
-        self.wish(Wish::Renounce).await
+        Ok(self.step(Wish::Renounce).await)
     }
 
     type ConsoleStream = ReceiverStream<Result<rpc::ConsoleOutput, Status>>;

@@ -60,6 +60,17 @@ pub enum StartError {
     Wait(#[source] io::Error),
 }
 
+impl StartError {
+    /// Whether QEMU had everything and did not start. Whatever else failed is of this machine, and may pass.
+    #[must_use]
+    pub fn is_qemus(&self) -> bool {
+        match self {
+            Self::Silent | Self::Ended { .. } | Self::Monitor(_) => true,
+            Self::Listen { .. } | Self::Spawn { .. } | Self::Model(_) | Self::Grant(_) | Self::Wait(_) => false,
+        }
+    }
+}
+
 /// The first phase: sockets that QEMU will connect to.
 pub(crate) struct Bound {
     monitor: Socket,

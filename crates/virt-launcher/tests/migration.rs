@@ -8,6 +8,7 @@ mod bench;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use launcher_api::Outcome;
 use launcher_api::rpc::{Course, Empty, End, MigrationLimits, MigrationName, Paused, State, TakeRequest};
 use testkit::{Harness, Need, tests};
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         async a_broken_connection_leaves_the_guest_where_it_can_go_on,
         async a_guest_that_was_given_comes_back_only_when_it_was_refused,
         async a_target_of_another_guest_is_sent_nothing,
+        async nothing_is_promised_that_the_disk_does_not_take,
     ];
     let mounting = tests![async a_target_without_room_leaves_the_source_untouched];
     let mounting = mounting.into_iter().map(|test| test.needing(&[Need::Root]));
@@ -51,7 +53,7 @@ fn take(paused: Paused) -> TakeRequest {
 async fn hand_over(pair: &mut Pair) -> Result<()> {
     let given = pair.source.reaches("it is given", |domain| bench::course(domain) == Course::Given).await?;
     let paused = given.migration.map_or(Paused::Not, |migration| migration.paused());
-    pair.target.client.take(take(paused)).await?;
+    bench::done(pair.target.client.take(take(paused)).await)?;
     Ok(())
 }
 
@@ -141,7 +143,8 @@ async fn a_cancelled_guest_runs_on() -> Result<()> {
     ensure!(stayed.state() == State::Running, "{stayed:?}");
     ensure!(pair.target.ends().await? == End::NotTaken);
     // Whoever tries again does so under another name.
-    ensure!(pair.source.client.migrate(pair.request.clone()).await?.into_inner().state() == State::Running);
+    let again = bench::done(pair.source.client.migrate(pair.request.clone()).await)?;
+    ensure!(again.state() == State::Running);
     Ok(())
 }
 
@@ -170,7 +173,7 @@ async fn a_source_that_is_killed_after_everything_arrived_lets_the_target_go_on(
     ensure!(pair.source.client.unpause(Empty {}).await.is_err(), "the target has everything");
     pair.source.die()?;
     // As its handler does when it has seen that the source's containers have ended.
-    pair.target.client.take(take(Paused::Not)).await?;
+    bench::done(pair.target.client.take(take(Paused::Not)).await)?;
     pair.target.reaches("it runs", |domain| domain.state() == State::Running).await?;
     Ok(())
 }
@@ -184,7 +187,7 @@ async fn a_broken_connection_leaves_the_guest_where_it_can_go_on() -> Result<()>
     drop(carrying);
     let cut = pair.source.reaches("it is cut off", |domain| bench::course(domain) == Course::Cut).await?;
     ensure!(cut.state() == State::Left, "{cut:?}");
-    pair.source.client.give(name()).await?;
+    bench::done(pair.source.client.give(name()).await)?;
     hand_over(&mut pair).await?;
     pair.target.reaches("it runs", |domain| domain.state() == State::Running).await?;
     pair.source.client.kill(Empty {}).await?;
@@ -194,11 +197,11 @@ async fn a_broken_connection_leaves_the_guest_where_it_can_go_on() -> Result<()>
     let mut pair = Pair::start(&bench::bare()).await?;
     let carrying = pair.leave(MigrationLimits::default(), Answers::Hold).await?;
     pair.target.reaches("everything is there", |domain| domain.state() == State::Loaded).await?;
-    pair.target.client.renounce(Empty {}).await?;
+    bench::done(pair.target.client.renounce(Empty {}).await)?;
     ensure!(pair.target.ends().await? == End::NotTaken);
     drop(carrying);
     pair.source.reaches("it is cut off", |domain| bench::course(domain) == Course::Cut).await?;
-    pair.source.client.returned(name()).await?;
+    bench::done(pair.source.client.returned(name()).await)?;
     pair.source.reaches("it runs on", |domain| domain.state() == State::Running).await?;
     Ok(())
 }
@@ -210,10 +213,10 @@ async fn a_guest_that_was_given_comes_back_only_when_it_was_refused() -> Result<
     pair.target.reaches("everything is there", |domain| domain.state() == State::Loaded).await?;
     ensure!(pair.source.client.unpause(Empty {}).await.is_err());
     let stranger = MigrationName { uid: "another".to_owned() };
-    ensure!(pair.source.client.returned(stranger).await.is_err());
-    pair.target.client.renounce(Empty {}).await?;
-    ensure!(pair.target.client.take(take(Paused::Not)).await.is_err(), "it has refused for good");
-    pair.source.client.returned(name()).await?;
+    ensure!(bench::done(pair.source.client.returned(stranger).await).is_err());
+    bench::done(pair.target.client.renounce(Empty {}).await)?;
+    ensure!(bench::done(pair.target.client.take(take(Paused::Not)).await).is_err(), "it has refused for good");
+    bench::done(pair.source.client.returned(name()).await)?;
     pair.source.reaches("it runs on", |domain| domain.state() == State::Running).await?;
     Ok(())
 }
@@ -222,11 +225,34 @@ async fn a_target_of_another_guest_is_sent_nothing() -> Result<()> {
     let pair = Pair::start(&bench::bare()).await?;
     let Pair { mut source, mut target, mut request, .. } = pair;
     request.model_digest = "another".to_owned();
-    let refused = source.client.migrate(request.clone()).await;
-    ensure!(refused.is_err_and(|status| status.message().contains("digest")));
+    let refused = bench::outcome(source.client.migrate(request.clone()).await);
+    ensure!(matches!(&refused, Outcome::Never(_)) && refused.to_string().contains("digest"), "{refused}");
     ensure!(source.client.get_domain(Empty {}).await?.into_inner().migration.is_none());
     // An instance that the target cannot have been prepared for.
     let model = source.client.get_guest(Empty {}).await?.into_inner();
     ensure!(model.guest == target.client.get_guest(Empty {}).await?.into_inner().guest, "both see the same");
     Launcher::check_runs(&mut source).await
+}
+
+async fn nothing_is_promised_that_the_disk_does_not_take() -> Result<()> {
+    let mut pair = Pair::start(&bench::bare()).await?;
+    // As good as a full disk.
+    let full = [pair.source.path("grant.json.new"), pair.target.path("grant.json.new")];
+    full.iter().try_for_each(std::fs::create_dir)?;
+    ensure!(bench::done(pair.target.client.renounce(Empty {}).await).is_err());
+    let _carrying = pair.leave(MigrationLimits::default(), Answers::Pass).await?;
+    pair.target.reaches("everything is there", |domain| domain.state() == State::Loaded).await?;
+    for paused in [Paused::Not, Paused::ByUser] {
+        ensure!(bench::done(pair.target.client.take(take(paused)).await).is_err());
+    }
+    let away = pair.source.reaches("it has parted", |domain| bench::course(domain) == Course::Parted).await?;
+    ensure!(away.state() == State::Left, "{away:?}");
+    ensure!(bench::done(pair.source.client.give(name()).await).is_err());
+    std::fs::remove_dir(&full[0])?;
+    pair.source.reaches("it is given", |domain| bench::course(domain) == Course::Given).await?;
+    // It has neither been renounced nor taken.
+    ensure!(pair.target.client.get_domain(Empty {}).await?.into_inner().state() == State::Loaded);
+    pair.target.client.kill(Empty {}).await?;
+    ensure!(pair.target.ends().await? == End::NotTaken);
+    Ok(())
 }

@@ -29,6 +29,7 @@ mod placement;
 mod refusal;
 mod room;
 mod sheet;
+mod sources;
 mod volumes;
 
 use api::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
@@ -36,8 +37,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::config::ClusterConfig;
 
-pub use cpu::is_cpu_name;
+pub use clock::is_zone;
+pub use cpu::{MOST_VCPUS, is_cpu_name};
 pub use domain::is_board;
+pub use firmware::is_uuid;
+pub use interfaces::is_unicast;
 pub use placement::{Entry, Placement};
 pub use refusal::Refusal;
 use sheet::{Purpose, Sheet};

@@ -20,6 +20,8 @@ use api::vmi::VirtualMachineInstance;
 
 pub(crate) use board::DEFAULT_BOARD;
 pub(crate) use cpu::host_model;
+pub(crate) use identity::{CHASSIS_KEYS, SYSTEM_KEYS};
+pub(crate) use memory::SIZES as MEMORY;
 use plugging::Plugging;
 
 use super::{Guest, VERSION};
@@ -65,7 +67,7 @@ pub fn build(
     let board = board::board(&mut refusals, domain, before.guest());
     let cpu = cpu::cpu(domain, accelerator);
     let memory = memory::memory(&mut refusals, domain);
-    let boot = boot::boot(&mut refusals, domain);
+    let boot = boot::boot(&mut refusals, domain, before);
     let clock = clock::clock(domain.clock.as_ref());
     let mut plugging = Plugging::new(&board, before);
     // In this order, so that a first start finds each device where it always was.

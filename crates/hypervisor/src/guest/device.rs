@@ -13,6 +13,10 @@ pub struct Device {
     /// Where it is plugged in.
     pub place: Place,
     pub kind: Kind,
+    /// The size of its ROM, as QEMU has made it: on the next node the same ROM may have another. None until QEMU has said so, and for what
+    /// has none.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rom_bytes: Option<u32>,
 }
 
 /// What a device is.
@@ -57,6 +61,16 @@ impl Kind {
     #[must_use]
     pub fn is_bus(&self) -> bool {
         matches!(self, Self::RootPort | Self::Channels | Self::Sata | Self::Scsi | Self::Usb)
+    }
+
+    /// Whether firmware, or the guest, may find a ROM on it.
+    #[must_use]
+    pub fn has_rom(&self) -> bool {
+        match self {
+            Self::Video(_) => true,
+            Self::Interface(interface) => interface.boot_order.is_some(),
+            _ => false,
+        }
     }
 
     /// The same device, tried by firmware when the other one was.

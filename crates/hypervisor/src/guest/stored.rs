@@ -1,6 +1,6 @@
 //! Guest models that were stored by a launcher, on an instance or on a VM.
 
-use virt_rules::support::{is_board, is_cpu_name};
+mod sane;
 
 use super::{Guest, VERSION};
 
@@ -17,12 +17,13 @@ pub enum StoredError {
     #[error("its version is {0}; this release reads {OLDEST} to {VERSION}")]
     Version(u32),
     /// It names something that no guest of ours has.
-    #[error("{field} {value:?} is not valid for a guest")]
+    #[error("the {field} {value:?} is not valid for a guest")]
     Value { field: &'static str, value: String },
 }
 
 impl Guest {
-    /// Reads a model that was kept. It may come from an object that people can write to: what reaches QEMU as a name is checked again.
+    /// Reads a model that was kept. It may come from an object that people can write to: it says nothing that our own builder
+    /// could not have said.
     ///
     /// # Errors
     /// When this release cannot go on from it.
@@ -37,13 +38,8 @@ impl Guest {
             return Err(StoredError::Version(version));
         }
         let guest: Self = serde_json::from_slice(text)?;
-        let names = guest.cpu.features.iter().map(|(name, _)| ("CPU feature", name.as_str()));
-        let odd = names.chain([("CPU model", guest.cpu.model.as_str())]).find(|(_, name)| !is_cpu_name(name));
-        let board = guest.board.type_.as_str();
-        match odd.or_else(|| (!is_board(board)).then_some(("board", board))) {
-            Some((field, value)) => Err(StoredError::Value { field, value: value.to_owned() }),
-            None => Ok(guest),
-        }
+        sane::check(&guest)?;
+        Ok(guest)
     }
 
     /// A short name of everything that the guest sees: two models with the same one are the same.

@@ -90,7 +90,7 @@ impl Command for SetAction {
 #[derive(Clone, Debug, Serialize)]
 pub struct QomGet {
     /// Where, as in `/machine`.
-    pub path: &'static str,
+    pub path: String,
     pub property: &'static str,
 }
 

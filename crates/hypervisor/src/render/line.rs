@@ -139,7 +139,7 @@ fn add_memory(line: &mut CommandLine, memory: &Memory) {
 }
 
 fn add_boot(refusals: &mut Refusals, line: &mut CommandLine, boot: &Boot, wiring: &Wiring) {
-    let Boot { firmware, kernel } = boot;
+    let Boot { firmware, kernel, flash: _ } = boot;
     match (firmware, &wiring.efi) {
         (Firmware::Bios, _) => {}
         (Firmware::Efi, None) => {

@@ -31,7 +31,12 @@ fn interfaces(vmi: &VirtualMachineInstance) -> BTreeMap<String, Attachment> {
 
 fn source(volume: &api::volumes::Volume) -> Source {
     let overlay = volume.container_disk.is_some();
-    let block = volume.persistent_volume_claim.is_some();
+    let claim = volume.persistent_volume_claim.as_ref();
+    let block = claim.is_some();
+    let is_made_of_files = volume.cloud_init_config_drive.is_some()
+        || volume.cloud_init_no_cloud.is_some()
+        || volume.config_map.is_some()
+        || volume.secret.is_some();
     let layer = |path: PathBuf, is_qcow2: bool| Layer {
         path,
         format: if is_qcow2 { Format::Qcow2 } else { Format::Raw },
@@ -40,7 +45,8 @@ fn source(volume: &api::volumes::Volume) -> Source {
     Source {
         top: layer(PathBuf::from("/volumes").join(&volume.name), overlay),
         below: overlay.then(|| layer("/cache/disk".into(), true)).into_iter().collect(),
-        read_only: false,
-        direct_io: true,
+        read_only: claim.is_some_and(|claim| claim.read_only == Some(true)),
+        // As launchers have it.
+        direct_io: !is_made_of_files,
     }
 }

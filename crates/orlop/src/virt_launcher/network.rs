@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use api::vmi::VirtualMachineInstance;
 use hypervisor::wiring::Attachment;
+use launcher_api::Outcome;
 use network::attached::{AttachedInterface, Sockets};
 use network::guest::{self, Settings};
 use network::handover::{self, Taken};
@@ -47,13 +48,14 @@ pub(super) fn from_pod(path: &Path) -> anyhow::Result<Box<Attach>> {
 fn attach(
     vmi: &mut VirtualMachineInstance,
     attached: &[AttachedInterface],
-) -> Result<BTreeMap<String, Attachment>, String> {
+) -> Result<BTreeMap<String, Attachment>, Outcome> {
     // A pod has the device only if it asked for it.
     let vhost = std::fs::File::options().read(true).write(true).open(VHOST_NET).is_ok();
     let mut taps = BTreeMap::new();
     for interface in vmi.spec.domain.devices.interfaces.iter_mut().flatten() {
         let found = attached.iter().find(|one| one.name == interface.name);
-        let found = found.ok_or_else(|| format!("waiting for the network of interface {:?}", interface.name))?;
+        let wait = || Outcome::retry(format!("waiting for the network of interface {:?}", interface.name));
+        let found = found.ok_or_else(wait)?;
         interface.mac_address = Some(found.mac.to_string());
         taps.insert(interface.name.clone(), Attachment::Tap { device: found.tap.clone(), vhost });
     }

@@ -14,6 +14,7 @@ use launcher_api::Outcome;
 use launcher_api::client;
 use launcher_api::names::MEMORY_SOCKET;
 use launcher_api::rpc::{Empty, State};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use serde_json::{Value, json};
 use virt_launcher::domain::{self, End};
 use virt_launcher::driver::{self, Handle, Launch, Origin};
@@ -95,6 +96,35 @@ pub(crate) async fn a_guest_that_runs_becomes_what_it_is_told_to_be() -> Result<
     let ids = |guest: &Guest| guest.devices.keys().cloned().collect::<Vec<_>>();
     ensure!(ids(&model(&mut launcher).await?) != ids(&grown));
     ensure!(launcher.client.get_domain(Empty {}).await?.into_inner().state() == State::Running);
+    Ok(())
+}
+
+/// A guest that has not booted lets go of nothing.
+pub(crate) async fn a_step_that_fails_is_repeated_and_is_in_no_others_way() -> Result<()> {
+    let mut launcher = Launcher::start("steps").await?;
+    let vmi = instance("steps", &json!({ "devices": { "disks": [] } }), &json!([]));
+    launcher.boot(&vmi).await?;
+
+    // Somebody else has locked it: it can be opened, and not be attached.
+    let file = tempfile::NamedTempFile::new()?;
+    file.as_file().set_len(1 << 20)?;
+    let mut held = vmi.clone();
+    held["spec"]["domain"]["devices"]["disks"] = json!([{ "name": "held", "disk": { "bus": "virtio" } }]);
+    held["spec"]["volumes"] = json!([{ "name": "held", "hostDisk": { "path": file.path(), "type": "Disk" } }]);
+    fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    for _ in 0..2 {
+        let outcome = launcher.outcome(&held).await?;
+        ensure!(matches!(&outcome, Outcome::Retry { why } if why.contains("lock")), "{outcome}");
+        ensure!(place_of(&model(&mut launcher).await?, "held").is_none());
+    }
+    fcntl_lock(&file, FlockOperation::Unlock)?;
+    ensure!(launcher.outcome(&held).await? == Outcome::Done);
+    ensure!(place_of(&model(&mut launcher).await?, "held").is_some());
+
+    let outcome = launcher.outcome(&with_a_disk(&vmi, "other")?).await?;
+    ensure!(matches!(&outcome, Outcome::Retry { why } if why.contains("held")), "{outcome}");
+    let guest = model(&mut launcher).await?;
+    ensure!(place_of(&guest, "other").is_some() && place_of(&guest, "held").is_some(), "{guest:?}");
     Ok(())
 }
 

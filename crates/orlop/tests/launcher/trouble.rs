@@ -43,6 +43,15 @@ pub(crate) async fn an_attempt_that_failed_is_in_nobodys_way() -> Result<()> {
     let outcome = launcher.outcome(&vmi).await?;
     ensure!(matches!(&outcome, Outcome::Never(_)), "{outcome}");
     ensure!(outcome.to_string().contains("spec.volumes[2].serviceAccount"), "{outcome}");
+    // A disk that is full is not the end of the guest, even when QEMU is up already.
+    for file in ["guest.json.new", "grant.json.new"] {
+        let obstacle = launcher.folder.path().join("run").join(file);
+        std::fs::create_dir(&obstacle)?;
+        let outcome = launcher.outcome(&whole).await?;
+        ensure!(matches!(&outcome, Outcome::Retry { .. }), "{outcome}");
+        ensure!(qemus("again").is_empty());
+        std::fs::remove_dir(&obstacle)?;
+    }
     // And the guest starts once it can.
     launcher.boot(&whole).await
 }

@@ -1,11 +1,11 @@
-//! Changes of an instance: its spec and the labels that controllers go by are not for users.
+//! Changes of an instance: its spec, and the labels and annotations that controllers go by, are not for users.
 
 use api::vmi::VirtualMachineInstance;
 
 use crate::denial::Problems;
 use crate::object::{self, differences};
 use crate::request::{Request, Requester, Response};
-use crate::validate::reserved_labels;
+use crate::validate::reserved;
 
 /// As many changed fields as a person reads.
 const MOST: usize = 8;
@@ -27,13 +27,10 @@ pub(crate) fn admit(request: &Request<'_>) -> Response {
         }
     }
     if request.requester == Requester::User {
-        let (before, after) = (reserved_labels(&old.metadata), reserved_labels(&new.metadata));
-        let keys = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));
-        for key in keys.filter(|key| before.get(*key) != after.get(*key)) {
-            problems.unsupported(
-                format!("metadata.labels[{key}]"),
-                "may only be changed by controllers; leave it as it was",
-            );
+        let (before, after) = (reserved(&old.metadata), reserved(&new.metadata));
+        let fields = before.keys().chain(after.keys().filter(|field| !before.contains_key(*field)));
+        for field in fields.filter(|field| before.get(*field) != after.get(*field)) {
+            problems.unsupported(field.clone(), "may only be changed by controllers; leave it as it was");
         }
         new.status.clone_from(&old.status);
     }

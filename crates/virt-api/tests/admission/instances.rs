@@ -210,11 +210,17 @@ fn what_is_not_built_or_switched_off_is_refused() {
 }
 
 #[test]
-fn labels_that_controllers_go_by_are_reserved_for_them() {
-    let labelled =
-        changed(&vmi(), &json!({ "metadata": { "labels": { "kubevirt.io/nodeName": "n", "kubevirt.io/size": "s" } } }));
+fn labels_and_annotations_that_controllers_go_by_are_reserved_for_them() {
+    let labelled = changed(
+        &vmi(),
+        &json!({ "metadata": {
+            "labels": { "kubevirt.io/nodeName": "n", "kubevirt.io/size": "s" },
+            "annotations": { "orlop.dev/guest": "{}", "orlop.dev/other": "o" },
+        } }),
+    );
     let cluster = Cluster::new();
-    assert_eq!(fields(create(&cluster, &labelled)), ["metadata.labels[kubevirt.io/nodeName]"]);
+    let reserved = ["metadata.annotations[orlop.dev/guest]", "metadata.labels[kubevirt.io/nodeName]"];
+    assert_eq!(fields(create(&cluster, &labelled)), reserved);
     for requester in [Requester::Admin, Requester::Component] {
         assert!(write(&cluster, requester, "", None, &labelled).outcome.is_ok());
     }

@@ -1,6 +1,6 @@
 //! Changes of instances.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use virt_api::{Operation, Request, Requester, admit};
 
 use crate::support::{Cluster, changed, create, fields, stored, update, vmi};
@@ -28,16 +28,19 @@ fn a_users_status_is_put_back() {
 }
 
 #[test]
-fn reserved_labels_are_neither_added_nor_changed_nor_removed_by_users() {
+fn what_is_reserved_is_neither_added_nor_changed_nor_removed_by_users() {
     let cluster = Cluster::new();
-    let old = changed(&vmi(), &json!({ "metadata": { "labels": { "kubevirt.io/nodeName": "n" } } }));
-    for patch in [json!("m"), json!(null)] {
-        let new = changed(&old, &json!({ "metadata": { "labels": { "kubevirt.io/nodeName": patch } } }));
-        let expected = ["metadata.labels[kubevirt.io/nodeName]"];
-        assert_eq!(fields(update(&cluster, Requester::User, &old, &new)), expected);
-        assert!(update(&cluster, Requester::Admin, &old, &new).outcome.is_ok());
+    for (place, key) in [("labels", "kubevirt.io/nodeName"), ("annotations", "orlop.dev/guest")] {
+        let with = |value: &Value| json!({ "metadata": { place: { key: value } } });
+        let old = changed(&vmi(), &with(&json!("n")));
+        for patch in [json!("m"), json!(null)] {
+            let new = changed(&old, &with(&patch));
+            let expected = [format!("metadata.{place}[{key}]")];
+            assert_eq!(fields(update(&cluster, Requester::User, &old, &new)), expected);
+            assert!(update(&cluster, Requester::Admin, &old, &new).outcome.is_ok());
+        }
+        assert_eq!(fields(update(&cluster, Requester::User, &vmi(), &old)).len(), 1);
     }
-    assert_eq!(fields(update(&cluster, Requester::User, &vmi(), &old)).len(), 1);
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub fn of(
     let mut annotations = template.and_then(|metadata| metadata.annotations.clone()).unwrap_or_default();
     let generation = vm.metadata.generation.unwrap_or(0).to_string();
     annotations.insert(annotation::VM_GENERATION.to_owned(), generation);
+    // A template is not where it comes from.
+    annotations.remove(annotation::GUEST);
     let kept = vm.metadata.annotations.as_ref().and_then(|annotations| annotations.get(annotation::GUEST));
     annotations.extend(kept.map(|guest| (annotation::GUEST.to_owned(), guest.clone())));
     for reference in &chosen.references {

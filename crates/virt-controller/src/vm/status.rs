@@ -133,6 +133,7 @@ impl Making<'_> {
             }
             None => drop(conditions::remove(known, FAILURE)),
         }
+        let waits_for_start = mirrored.iter().any(|one| one.type_ == RESTART_REQUIRED);
         let going = self.mine.is_none_or(|one| one.is_marked_for_deletion() || one.is_final());
         match self.needs_restart() {
             Some(true) if !going => {
@@ -140,6 +141,8 @@ impl Making<'_> {
                 let required = condition(RESTART_REQUIRED, true, "RestartRequired", message);
                 conditions::set(known, required, now);
             }
+            // Its launcher says so: a field that can be changed in the template, and not in this guest while it runs.
+            _ if !going && waits_for_start => {}
             _ => drop(conditions::remove(known, RESTART_REQUIRED)),
         }
         if known.as_ref().is_some_and(Vec::is_empty) {

@@ -254,6 +254,17 @@ fn a_changed_template_needs_a_restart_and_anything_else_is_told_to_the_instance(
 }
 
 #[test]
+fn what_a_guest_takes_on_at_its_next_start_is_told_by_its_vm_until_then() {
+    let restart = json!([{ "type": "RestartRequired", "status": "True", "message": "spec.domain.cpu" }]);
+    let with = |phase: &str| {
+        let bench = Bench::new("Always", &json!({})).instance(phase, &json!({ "status": { "conditions": restart } }));
+        condition(&bench.then(&bench.decide()), "RestartRequired")
+    };
+    assert_eq!(with("Running").unwrap().0, "True");
+    assert_eq!(with("Succeeded"), None);
+}
+
+#[test]
 fn old_revisions_go_when_a_later_start_is_in_use() {
     let mut bench = Bench::new("Always", &json!({})).instance("Running", &json!({}));
     let mut old = revision::of_start(&bench.vm, &Chosen::default());

@@ -3,6 +3,7 @@
 use api::migration::VirtualMachineInstanceMigrationState as MigrationState;
 use api::vmi::VirtualMachineInstance;
 use jiff::Timestamp;
+use launcher_api::Outcome;
 use launcher_api::rpc::{self, Course, Domain};
 
 use super::{Action, Plan, act, start_again, until};
@@ -109,10 +110,8 @@ pub(crate) struct Attempts {
     pub(crate) failures: u32,
     /// Until when to wait after the last.
     pub(crate) retry_at: Option<Timestamp>,
-    /// Why it failed last.
-    pub(crate) why: String,
-    /// Trying again cannot help.
-    pub(crate) is_refused: bool,
+    /// What it came to last, if that was a failure.
+    pub(crate) failed: Option<Outcome>,
     /// The launcher was asked to give it up.
     pub(crate) is_cancelled: bool,
 }
@@ -124,22 +123,25 @@ impl Attempts {
     }
 
     /// Something did not work.
-    pub(crate) fn fail(&mut self, why: String, is_refused: bool, now: Timestamp) {
+    pub(crate) fn fail(&mut self, outcome: Outcome, now: Timestamp) {
         self.failures += 1;
         self.retry_at = Some(start_again(self.failures, now));
-        self.why = why;
-        self.is_refused |= is_refused;
+        self.failed = Some(outcome);
     }
 
     /// Something worked.
     pub(crate) fn succeed(&mut self) {
-        (self.failures, self.retry_at) = (0, None);
-        self.why.clear();
+        (self.failures, self.retry_at, self.failed) = (0, None, None);
     }
 
     /// Whether there is no use in trying any longer.
     pub(super) fn are_over(&self) -> bool {
-        self.is_refused || self.failures >= MOST
+        matches!(self.failed, Some(Outcome::Never(_))) || self.failures >= MOST
+    }
+
+    /// Why it failed last.
+    pub(super) fn why(&self) -> String {
+        self.failed.as_ref().map(ToString::to_string).unwrap_or_default()
     }
 
     /// The action, unless it has to wait.

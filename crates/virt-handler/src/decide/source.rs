@@ -73,13 +73,13 @@ fn leave(moving: &Moving<'_>, seen: &Observed<'_>, now: Timestamp) -> Plan {
     let attempts = seen.efforts.moving.with(moving.uid);
     match seen.way {
         Way::None if moving.is_unwanted() => moving.failed("the migration was cancelled"),
-        Way::None if attempts.are_over() => moving.failed(&attempts.why),
+        Way::None if attempts.are_over() => moving.failed(attempts.why()),
         Way::None if moving.has_begun() => attempts.when_due(Action::Send, now),
         Way::None if moving.state.target_node_address.is_some() => tell(Milestone::Begun),
         Way::Sending if moving.is_unwanted() && !attempts.is_cancelled => act(Action::Cancel),
         Way::None | Way::Sending | Way::Parted => Plan::default(),
         Way::Cut if moving.target.is_none() => moving.failed("the target ended before it had the whole guest"),
-        Way::Cut if attempts.are_over() => moving.failed(format!("the target cannot be reached: {}", attempts.why)),
+        Way::Cut if attempts.are_over() => moving.failed(format!("the target cannot be reached: {}", attempts.why())),
         Way::Cut => attempts.when_due(Action::Settle, now),
         Way::Given { .. } if moving.target.is_none() => enter(Phase::Failed),
         Way::Given { .. } => attempts.when_due(Action::HandOver, now),

@@ -34,7 +34,7 @@ pub(super) fn decide(vmi: &VirtualMachineInstance, seen: &Observed<'_>, now: Tim
     };
     let source_is_gone = moving.source.is_none();
     match state {
-        State::Absent if attempts.are_over() && !moving.has_begun() => moving.failed(&attempts.why),
+        State::Absent if attempts.are_over() && !moving.has_begun() => moving.failed(attempts.why()),
         State::Absent if vmi.is_marked_for_deletion() || moving.is_unwanted() => Plan::default(),
         State::Absent => attempts.when_due(Action::Prepare, now),
         State::Awaiting if source_is_gone => moving.failed(LOST),

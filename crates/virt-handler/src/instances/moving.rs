@@ -13,49 +13,21 @@ use launcher_api::rpc::{Incoming, MigrateRequest, MigrationLimits, MigrationName
 use manager::errors::chain;
 use manager::events::Kind;
 use tokio::time::timeout;
-use tonic::{Code, Status};
+use tonic::Code;
 
 use super::acting::ANSWER;
+use super::answers::{known, relayed, silent, taken};
 use super::{InstanceError, Instances};
 use crate::decide::{Attempts, Moving, Way};
 use crate::host::Doing;
 use crate::launchers::LauncherId;
-use crate::relay::{Admitted, Channel, Door, Frame, Question, RelayError, Reply, Target};
+use crate::relay::{Admitted, Channel, Door, Frame, NotAdmitted, Question, Reply, Target};
 
 /// How long a launcher may take to look at its disks: their images are read for their digests.
 const LOOK: Duration = Duration::from_secs(600);
 
 /// The longest pause at the switch, unless the migration says otherwise: QEMU's own default.
 const DOWNTIME_MS: u64 = 300;
-
-/// Why something did not work, and whether trying again can help.
-struct Failure {
-    why: String,
-    is_final: bool,
-}
-
-impl Failure {
-    fn again(why: impl Into<String>) -> Self {
-        Self { why: why.into(), is_final: false }
-    }
-
-    fn never(why: impl Into<String>) -> Self {
-        Self { why: why.into(), is_final: true }
-    }
-}
-
-impl From<RelayError> for Failure {
-    fn from(error: RelayError) -> Self {
-        Self::again(chain(&error))
-    }
-}
-
-impl From<Status> for Failure {
-    fn from(status: Status) -> Self {
-        let is_final = matches!(status.code(), Code::InvalidArgument | Code::Unimplemented);
-        Self { why: status.message().to_owned(), is_final }
-    }
-}
 
 impl Instances {
     /// Lets a launcher wait for a guest.
@@ -64,14 +36,14 @@ impl Instances {
         self.attempted(id, vmi, prepared);
     }
 
-    async fn try_prepare(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), Failure> {
+    async fn try_prepare(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), Outcome> {
         let Some(moving) = Moving::of(vmi) else { return Ok(()) };
         if self.setup.host.reached_at().is_none() {
-            return Err(Failure::never("the target node takes no part in migrations"));
+            return Err(Outcome::never("", "the target node takes no part in migrations"));
         }
         let model = vmi.metadata.annotations.as_ref().and_then(|all| all.get(annotation::GUEST));
-        let model =
-            model.ok_or_else(|| Failure::never("the guest has no model: it was started by an earlier release"))?;
+        let none = || Outcome::never("", "the guest has no model: it was started by an earlier release");
+        let model = model.ok_or_else(none)?;
         let incoming = Incoming { migration: moving.uid.to_owned(), guest: model.clone().into_bytes() };
         let outcome = self.bring_about(id, vmi, Some(incoming)).await;
         match outcome {
@@ -85,8 +57,7 @@ impl Instances {
                 );
                 Ok(())
             }
-            Outcome::Retry { .. } => Err(Failure::again(outcome.to_string())),
-            Outcome::Never(_) => Err(Failure::never(outcome.to_string())),
+            failed @ (Outcome::Retry { .. } | Outcome::Never(_)) => Err(failed),
         }
     }
 
@@ -96,12 +67,12 @@ impl Instances {
         self.attempted(id, vmi, sent);
     }
 
-    async fn try_send(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), Failure> {
+    async fn try_send(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), Outcome> {
         let Some(moving) = Moving::of(vmi) else { return Ok(()) };
-        let speaker = self.launchers.speaker(id).ok_or_else(|| Failure::again("the launcher does not answer"))?;
+        let speaker = self.launchers.speaker(id).ok_or_else(silent)?;
         let target = self.target(id, &moving).await?;
-        let Reply::Disks(disks) = self.setup.host.ask(&target, Question::Disks).await? else {
-            return Err(Failure::never("the target's handler does not know which disks it has"));
+        let Reply::Disks(disks) = relayed(self.setup.host.ask(&target, Question::Disks).await)? else {
+            return Err(Outcome::never("", "the target's handler does not know which disks it has"));
         };
         let copied = disks.iter().filter(|disk| disk.is_copied).map(|disk| Channel::Disk(disk.device.clone()));
         let channels: Vec<Channel> = copied.chain([Channel::Memory]).collect();
@@ -111,9 +82,7 @@ impl Instances {
             disks: disks.into_iter().map(Into::into).collect(),
             limits: Some(limits(moving.state.migration_configuration.as_ref())),
         };
-        let leaving = timeout(LOOK, speaker.migrate(request)).await;
-        let domain = leaving.map_err(|_| Failure::again("the launcher did not answer in time"))??;
-        self.launchers.heard(id, domain);
+        self.launchers.heard(id, taken(timeout(LOOK, speaker.migrate(request)).await)?);
         tracing::info!(migration = moving.uid, to = target.node, "sending the guest");
         self.record_event(vmi, Kind::Normal, "Migrating", "VirtualMachineInstance is migrating.");
         for channel in channels {
@@ -144,21 +113,20 @@ impl Instances {
         self.attempted(id, vmi, settled);
     }
 
-    async fn try_settle(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), Failure> {
+    async fn try_settle(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), Outcome> {
         let Some(moving) = Moving::of(vmi) else { return Ok(()) };
-        let speaker = self.launchers.speaker(id).ok_or_else(|| Failure::again("the launcher does not answer"))?;
+        let speaker = self.launchers.speaker(id).ok_or_else(silent)?;
         let target = self.target(id, &moving).await?;
         let name = MigrationName { uid: moving.uid.to_owned() };
-        let told = match self.setup.host.ask(&target, Question::Settle).await? {
+        let told = match relayed(self.setup.host.ask(&target, Question::Settle).await)? {
             Reply::Loaded | Reply::Taken => speaker.give(name),
             Reply::Renounced => {
                 self.claim_addresses(id).await;
                 speaker.returned(name)
             }
-            Reply::Disks(_) | Reply::Refused { .. } => return Err(Failure::again("the target gave no answer")),
+            Reply::Disks(_) | Reply::Refused { .. } => return Err(Outcome::retry("the target gave no answer")),
         };
-        let domain = timeout(ANSWER, told).await;
-        self.launchers.heard(id, domain.map_err(|_| Failure::again("the launcher did not answer in time"))??);
+        self.launchers.heard(id, taken(timeout(ANSWER, told).await)?);
         Ok(())
     }
 
@@ -168,18 +136,18 @@ impl Instances {
         self.attempted(id, vmi, told);
     }
 
-    async fn try_hand_over(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), Failure> {
+    async fn try_hand_over(&self, id: &LauncherId, vmi: &VirtualMachineInstance) -> Result<(), Outcome> {
         let Some(moving) = Moving::of(vmi) else { return Ok(()) };
         let domain = self.launchers.view(id).and_then(|view| view.domain);
         let Way::Given { paused } = Way::of(domain.as_ref(), Some(vmi)) else { return Ok(()) };
         let target = self.target(id, &moving).await?;
-        match self.setup.host.ask(&target, Question::Take { paused: paused.into() }).await? {
+        match relayed(self.setup.host.ask(&target, Question::Take { paused: paused.into() }).await)? {
             // It says so in the instance, and everything else follows from that.
             Reply::Taken => {
                 tracing::info!(migration = moving.uid, to = target.node, "the target has the guest");
                 Ok(())
             }
-            _ => Err(Failure::again("the target does not have the guest yet")),
+            _ => Err(Outcome::retry("the target does not have the guest yet")),
         }
     }
 
@@ -189,8 +157,9 @@ impl Instances {
         let (Some(uid), Some(speaker)) = (uid, self.launchers.speaker(id)) else { return Ok(()) };
         tracing::info!(migration = uid, "the guest goes on here: its migration failed");
         self.claim_addresses(id).await;
-        let answer = timeout(ANSWER, speaker.returned(MigrationName { uid })).await;
-        self.answered(id, answer)
+        let answer = taken(timeout(ANSWER, speaker.returned(MigrationName { uid })).await);
+        self.launchers.heard(id, answer.map_err(InstanceError::NotTaken)?);
+        Ok(())
     }
 
     /// Goes on with a guest that is here as a whole: its source has ended.
@@ -199,8 +168,9 @@ impl Instances {
         tracing::info!(migration = moving.uid, "taking the guest: its source has ended");
         self.claim_addresses(id).await;
         let request = TakeRequest { uid: moving.uid.to_owned(), paused: paused(vmi).into() };
-        let answer = timeout(ANSWER, speaker.take(request)).await;
-        self.answered(id, answer)
+        let answer = taken(timeout(ANSWER, speaker.take(request)).await);
+        self.launchers.heard(id, answer.map_err(InstanceError::NotTaken)?);
+        Ok(())
     }
 
     /// Has the guest's addresses come here, before it goes on. A guest that is reached elsewhere is better than one that does not go on,
@@ -219,9 +189,9 @@ impl Instances {
     }
 
     /// The target of a migration, as its handler is told of it.
-    async fn target(&self, id: &LauncherId, moving: &Moving<'_>) -> Result<Target, Failure> {
-        let address = address(moving.state).ok_or_else(|| Failure::again("the target has no address yet"))?;
-        let pod = moving.target.ok_or_else(|| Failure::again("the target's pod has ended"))?;
+    async fn target(&self, id: &LauncherId, moving: &Moving<'_>) -> Result<Target, Outcome> {
+        let address = address(moving.state).ok_or_else(|| Outcome::retry("the target has no address yet"))?;
+        let pod = moving.target.ok_or_else(|| Outcome::retry("the target's pod has ended"))?;
         let digest = self.model_digest(id).await?;
         Ok(Target {
             address,
@@ -233,23 +203,23 @@ impl Instances {
     }
 
     /// The digest of what the guest of a launcher sees.
-    async fn model_digest(&self, id: &LauncherId) -> Result<String, Failure> {
-        let speaker = self.launchers.speaker(id).ok_or_else(|| Failure::again("the launcher does not answer"))?;
-        let model = timeout(ANSWER, speaker.get_guest()).await;
-        let model = model.map_err(|_| Failure::again("the launcher did not answer in time"))??;
-        let guest = Guest::from_stored(&model.guest).map_err(|error| Failure::never(chain(&error)))?;
-        guest.digest().map_err(|error| Failure::never(error.to_string()))
+    async fn model_digest(&self, id: &LauncherId) -> Result<String, Outcome> {
+        let speaker = self.launchers.speaker(id).ok_or_else(silent)?;
+        let model = known(timeout(ANSWER, speaker.get_guest()).await)?;
+        let guest = Guest::from_stored(&model.guest).map_err(|error| Outcome::never("", chain(&error)))?;
+        guest.digest().map_err(|error| Outcome::never("", error.to_string()))
     }
 
     /// Remembers what came of an attempt, and says what people should know.
-    fn attempted(&self, id: &LauncherId, vmi: &VirtualMachineInstance, attempt: Result<(), Failure>) {
+    fn attempted(&self, id: &LauncherId, vmi: &VirtualMachineInstance, attempt: Result<(), Outcome>) {
         let Some(moving) = Moving::of(vmi) else { return };
         let now = (self.now)();
         match attempt {
             Ok(()) => self.attempts(id, moving.uid, Attempts::succeed),
-            Err(Failure { why, is_final }) => {
-                tracing::warn!(migration = moving.uid, why, is_final, "a step of the migration did not succeed");
-                self.attempts(id, moving.uid, |attempts| attempts.fail(why, is_final, now));
+            Err(failed) => {
+                let is_final = matches!(failed, Outcome::Never(_));
+                tracing::warn!(migration = moving.uid, why = %failed, is_final, "a step of the migration did not succeed");
+                self.attempts(id, moving.uid, |attempts| attempts.fail(failed, now));
             }
         }
     }
@@ -263,56 +233,50 @@ impl Instances {
     }
 
     /// The launcher here that awaits what a frame names, if `node` may send it.
-    fn awaiting(&self, node: &str, frame: &Frame) -> Result<(LauncherId, VirtualMachineInstance), String> {
-        let known = self.with_pod(&frame.pod);
-        let id = known.ok_or_else(|| format!("no launcher with pod {} is on this node", frame.pod))?;
-        let vmi = self.cached(&id).ok_or("the instance is not known here")?;
+    fn awaiting(&self, node: &str, frame: &Frame) -> Result<LauncherId, NotAdmitted> {
+        let id = self.with_pod(&frame.pod).ok_or_else(|| NotAdmitted::Pod(frame.pod.clone()))?;
+        let vmi = self.cached(&id).ok_or(NotAdmitted::Instance)?;
         let moving = Moving::of(&vmi).filter(|moving| moving.uid == frame.migration);
-        let moving = moving.ok_or_else(|| format!("migration {} is not under way", frame.migration))?;
+        let moving = moving.ok_or_else(|| NotAdmitted::Migration(frame.migration.clone()))?;
         let names = (moving.state.source_node.as_deref(), moving.state.target_node.as_deref(), moving.target);
         if names != (Some(node), Some(id.node.as_str()), Some(frame.pod.as_str())) {
-            return Err(format!("node {node} has nothing to send to this launcher"));
+            return Err(NotAdmitted::Node(node.to_owned()));
         }
-        Ok((id.clone(), (*vmi).clone()))
+        Ok(id)
     }
 
-    async fn try_admit(&self, node: &str, frame: &Frame) -> Result<Admitted, String> {
-        let (id, _) = self.awaiting(node, frame)?;
-        let digest = self.model_digest(&id).await.map_err(|failure| failure.why)?;
-        if digest != frame.digest {
-            return Err("the target was prepared for another guest: the digests of the models differ".to_owned());
+    async fn try_admit(&self, node: &str, frame: &Frame) -> Result<Admitted, NotAdmitted> {
+        let id = self.awaiting(node, frame)?;
+        if self.model_digest(&id).await.map_err(NotAdmitted::Model)? != frame.digest {
+            return Err(NotAdmitted::Guest);
         }
         match &frame.channel {
             Channel::Words => Ok(Admitted::Words),
             channel => {
                 let stream = self.setup.host.arriving(&id, channel).await;
-                stream.map(Admitted::Stream).map_err(|error| format!("QEMU does not listen: {error}"))
+                stream.map(Admitted::Stream).map_err(NotAdmitted::Closed)
             }
         }
     }
 
-    async fn try_reply(&self, frame: &Frame, question: Question) -> Result<Reply, Failure> {
-        let gone = || Failure::again("the launcher does not answer");
-        let id = self.with_pod(&frame.pod).ok_or_else(gone)?;
-        let speaker = self.launchers.speaker(&id).ok_or_else(gone)?;
-        let late = |_| Failure::again("the launcher did not answer in time");
+    async fn try_reply(&self, frame: &Frame, question: Question) -> Result<Reply, Outcome> {
+        let id = self.with_pod(&frame.pod).ok_or_else(silent)?;
+        let speaker = self.launchers.speaker(&id).ok_or_else(silent)?;
         if question == Question::Disks {
-            let disks = timeout(LOOK, speaker.get_local_disks()).await.map_err(late)??;
+            let disks = known(timeout(LOOK, speaker.get_local_disks()).await)?;
             return Ok(Reply::Disks(disks.disks.into_iter().map(Into::into).collect()));
         }
-        let now = timeout(ANSWER, speaker.get_domain()).await.map_err(late)??;
+        let now = known(timeout(ANSWER, speaker.get_domain()).await)?;
         let reply = match (now.state(), question) {
             (State::Loaded, Question::Take { paused }) => {
                 self.claim_addresses(&id).await;
                 let request = TakeRequest { uid: frame.migration.clone(), paused: Paused::from(paused).into() };
-                let domain = timeout(ANSWER, speaker.take(request)).await.map_err(late)??;
-                self.launchers.heard(&id, domain);
+                self.launchers.heard(&id, taken(timeout(ANSWER, speaker.take(request)).await)?);
                 Reply::Taken
             }
             (State::Loaded, _) => Reply::Loaded,
             (State::Awaiting, Question::Settle) => {
-                let domain = timeout(ANSWER, speaker.renounce()).await.map_err(late)??;
-                self.launchers.heard(&id, domain);
+                self.launchers.heard(&id, taken(timeout(ANSWER, speaker.renounce()).await)?);
                 Reply::Renounced
             }
             (State::Ended, Question::Settle) => Reply::Renounced,
@@ -320,7 +284,7 @@ impl Instances {
                 State::Running | State::PausedByUser | State::PausedByIoError | State::PausedByQemu | State::Stopping,
                 _,
             ) => Reply::Taken,
-            (state, _) => return Err(Failure::again(format!("the target is {}", state.as_str_name()))),
+            (state, _) => return Err(Outcome::retry(format!("the target is {}", state.as_str_name()))),
         };
         self.queue.add(id);
         Ok(reply)
@@ -328,14 +292,14 @@ impl Instances {
 }
 
 impl Door for Instances {
-    fn admit<'a>(&'a self, node: &'a str, frame: &'a Frame) -> Doing<'a, Result<Admitted, String>> {
+    fn admit<'a>(&'a self, node: &'a str, frame: &'a Frame) -> Doing<'a, Result<Admitted, NotAdmitted>> {
         Box::pin(self.try_admit(node, frame))
     }
 
     fn reply<'a>(&'a self, frame: &'a Frame, question: Question) -> Doing<'a, Reply> {
         Box::pin(async move {
             let reply = self.try_reply(frame, question).await;
-            reply.unwrap_or_else(|failure| Reply::Refused { why: failure.why })
+            reply.unwrap_or_else(|failed| Reply::Refused { why: failed.to_string() })
         })
     }
 }

@@ -34,11 +34,11 @@ impl Instances {
             () = self.unwanted(id) => return,
         };
         match started {
-            Outcome::Done => {
+            Outcome::Done | Outcome::NeedsMigration(_) | Outcome::NeedsRestart(_) => {
                 tracing::info!("the launcher has started the guest");
                 self.record_event(vmi, Kind::Normal, "Created", "VirtualMachineInstance defined.");
             }
-            ref failed => {
+            ref failed @ (Outcome::Retry { .. } | Outcome::Never(_)) => {
                 tracing::warn!(error = %failed, "cannot start the guest");
                 self.record_event(vmi, Kind::Warning, "SyncFailed", failed.to_string());
             }
@@ -51,10 +51,16 @@ impl Instances {
         let outcome = self.bring_about(id, vmi, None).await;
         let is_news = self.note(id, |notes| notes.efforts.outcome.as_ref() != Some(&outcome));
         match &outcome {
-            Outcome::Done => {}
             // Not for each attempt: the condition says that it goes on.
-            failed if is_news => self.record_event(vmi, Kind::Warning, "SyncFailed", failed.to_string()),
-            _ => {}
+            failed @ (Outcome::Retry { .. } | Outcome::Never(_)) if is_news => {
+                self.record_event(vmi, Kind::Warning, "SyncFailed", failed.to_string());
+            }
+            // What has to wait is no failure, and has a condition of its own.
+            Outcome::Retry { .. }
+            | Outcome::Never(_)
+            | Outcome::Done
+            | Outcome::NeedsMigration(_)
+            | Outcome::NeedsRestart(_) => {}
         }
         tracing::info!(%outcome, "sent the guest's specification to the launcher");
         self.remember(id, vmi, outcome);

@@ -27,7 +27,8 @@ impl Instances {
         if starts && let Err(failure) = self.connect_network(id, vmi).await {
             tracing::warn!(error = %failure, "cannot read the guest's addresses");
         }
-        if starts && self.note(id, |notes| notes.guest.is_none()) {
+        // One that did not answer is asked again, and one that another process of ours has asked may have changed its guest since.
+        if phase.is_some_and(Phase::is_running) && self.note(id, |notes| notes.guest.is_none()) {
             self.fetch_guest(id).await;
         }
         let Some(next) = self.next_status(id, vmi, plan) else { return Ok(None) };

@@ -5,6 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use launcher_api::Outcome;
+use manager::errors::chain;
 use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
@@ -24,8 +26,8 @@ const REMEMBERED: usize = 4096;
 
 /// What a node awaits. Asked for each connection, when its frame has come.
 pub(crate) trait Door: Send + Sync {
-    /// Whether `node` may send this, and where it goes. Refused in words for people.
-    fn admit<'a>(&'a self, node: &'a str, frame: &'a Frame) -> Doing<'a, Result<Admitted, String>>;
+    /// Whether `node` may send this, and where it goes.
+    fn admit<'a>(&'a self, node: &'a str, frame: &'a Frame) -> Doing<'a, Result<Admitted, NotAdmitted>>;
 
     /// Replies to a question of somebody who was let in.
     fn reply<'a>(&'a self, frame: &'a Frame, question: Question) -> Doing<'a, Reply>;
@@ -37,6 +39,27 @@ pub(crate) enum Admitted {
     Stream(UnixStream),
     /// To whoever replies.
     Words,
+}
+
+/// Why a connection was not let in.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotAdmitted {
+    #[error("no launcher with pod {0} is on this node")]
+    Pod(String),
+    #[error("the instance is not known here")]
+    Instance,
+    #[error("migration {0} is not under way")]
+    Migration(String),
+    #[error("node {0} has nothing to send to this launcher")]
+    Node(String),
+    #[error("{0}")]
+    Model(Outcome),
+    #[error("the target was prepared for another guest: the digests of the models differ")]
+    Guest,
+    #[error("QEMU does not listen")]
+    Closed(#[source] io::Error),
+    #[error("this channel was carried already")]
+    Carried,
 }
 
 /// Serves the connections of other nodes for as long as it is polled.
@@ -82,10 +105,10 @@ async fn receive(
                 write(&mut stream, &Answer::Welcome).await?;
                 Ok((stream, frame, admitted))
             }
-            Err(why) => {
-                write(&mut stream, &Answer::Refused { why: why.clone() }).await?;
+            Err(error) => {
+                write(&mut stream, &Answer::Refused { why: chain(&error) }).await?;
                 stream.shutdown().await?;
-                Err(io::Error::other(why))
+                Err(io::Error::other(error))
             }
         }
     };
@@ -107,7 +130,7 @@ async fn admit(
     node: &str,
     frame: &Frame,
     carried: &Mutex<BTreeSet<Frame>>,
-) -> Result<Admitted, String> {
+) -> Result<Admitted, NotAdmitted> {
     let admitted = door.admit(node, frame).await?;
     if frame.channel == Channel::Words {
         return Ok(admitted);
@@ -116,7 +139,7 @@ async fn admit(
     if carried.len() >= REMEMBERED {
         carried.retain(|one| one.migration == frame.migration);
     }
-    if carried.insert(frame.clone()) { Ok(admitted) } else { Err("this channel was carried already".to_owned()) }
+    if carried.insert(frame.clone()) { Ok(admitted) } else { Err(NotAdmitted::Carried) }
 }
 
 /// Who is on the other side, by its certificate.

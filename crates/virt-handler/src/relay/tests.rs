@@ -54,15 +54,15 @@ struct Awaits {
 }
 
 impl Door for Awaits {
-    fn admit<'a>(&'a self, node: &'a str, frame: &'a Frame) -> Doing<'a, Result<Admitted, String>> {
+    fn admit<'a>(&'a self, node: &'a str, frame: &'a Frame) -> Doing<'a, Result<Admitted, NotAdmitted>> {
         Box::pin(async move {
             if node != "red" || frame.migration != "m" {
-                return Err(format!("{node} is not awaited"));
+                return Err(NotAdmitted::Node(node.to_owned()));
             }
             if frame.channel == Channel::Words {
                 return Ok(Admitted::Words);
             }
-            let (near, far) = UnixStream::pair().map_err(|error| error.to_string())?;
+            let (near, far) = UnixStream::pair().map_err(NotAdmitted::Closed)?;
             self.channels.lock().unwrap().push((frame.clone(), far));
             Ok(Admitted::Stream(near))
         })

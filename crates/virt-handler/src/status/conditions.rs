@@ -17,6 +17,8 @@ const AGENT_CONNECTED: &str = "AgentConnected";
 const LIVE_MIGRATABLE: &str = "LiveMigratable";
 const SOFTWARE_EMULATION: &str = "SoftwareEmulation";
 const MIGRATION_REQUIRED: &str = "MigrationRequired";
+/// KubeVirt has it on VMs, which take it over from their instance.
+const RESTART_REQUIRED: &str = "RestartRequired";
 const SYNCHRONIZED: &str = "Synchronized";
 /// Why an instance is not ready while its guest does not run.
 const GUEST_NOT_RUNNING: &str = "GuestNotRunning";
@@ -37,13 +39,22 @@ pub(super) fn synchronized(vmi: &mut VirtualMachineInstance, outcome: Option<&Ou
     }
 }
 
-/// Whether a migration would make the guest what the instance says.
-pub(super) fn migration_required(vmi: &mut VirtualMachineInstance, outcome: Option<&Outcome>, now: Timestamp) {
-    match outcome {
-        Some(waits @ Outcome::NeedsMigration(_)) => {
-            set(vmi, MIGRATION_REQUIRED, true, ("NeedsMigration", &waits.to_string()), now);
-        }
-        _ => remove(vmi, MIGRATION_REQUIRED),
+/// What would make the guest what the instance says: a migration, or its next start.
+pub(super) fn waiting(vmi: &mut VirtualMachineInstance, outcome: Option<&Outcome>, now: Timestamp) {
+    let why = outcome.map(ToString::to_string).unwrap_or_default();
+    let (migration, restart) = match outcome {
+        Some(Outcome::NeedsMigration(_)) => (true, false),
+        Some(Outcome::NeedsRestart(_)) => (false, true),
+        Some(Outcome::Done | Outcome::Never(_)) => (false, false),
+        // Until the launcher is asked again, what it said last counts, be it to another process of ours. A guest that has moved since
+        // has had its migration.
+        Some(Outcome::Retry { .. }) => return,
+        None => return remove(vmi, MIGRATION_REQUIRED),
+    };
+    for (kind, reason, waits) in
+        [(MIGRATION_REQUIRED, "NeedsMigration", migration), (RESTART_REQUIRED, "NeedsRestart", restart)]
+    {
+        if waits { set(vmi, kind, true, (reason, &why), now) } else { remove(vmi, kind) }
     }
 }
 

@@ -35,8 +35,8 @@ struct Shared {
     guest: Mutex<rpc::GuestInfo>,
     /// It is of the release before: it knows neither greeting nor model, and answers with a status.
     is_old: bool,
-    /// What its guest sees, as it tells.
-    model: Mutex<String>,
+    /// What its guest sees, if it can tell.
+    model: Mutex<Option<String>>,
     /// Its connections, to be cut when it ends.
     connections: Mutex<Vec<std::os::unix::net::UnixStream>>,
 }
@@ -68,7 +68,7 @@ impl FakeLauncher {
             obeys: Mutex::new(true),
             guest: Mutex::default(),
             is_old,
-            model: Mutex::new(r#"{"version":1}"#.to_owned()),
+            model: Mutex::new(Some(r#"{"version":1}"#.to_owned())),
             connections: Mutex::default(),
         });
         let network = std::os::unix::net::UnixListener::bind(folder.join("network-sock")).unwrap();
@@ -112,6 +112,11 @@ impl FakeLauncher {
     /// From now on it answers this.
     pub(crate) fn answer_with(&self, outcome: Option<Outcome>) {
         *self.shared.outcome.lock().unwrap() = outcome;
+    }
+
+    /// From now on its guest sees this, or it does not answer.
+    pub(crate) fn has_model(&self, model: Option<&str>) {
+        *self.shared.model.lock().unwrap() = model.map(str::to_owned);
     }
 
     pub(crate) fn hang(&self) {
@@ -179,7 +184,8 @@ impl Launcher for Fake {
         if self.0.is_old {
             return absent();
         }
-        Ok(Response::new(rpc::GuestModel { version: 1, guest: self.0.model.lock().unwrap().clone().into_bytes() }))
+        let model = self.0.model.lock().unwrap().clone().ok_or_else(|| Status::unavailable("busy"))?;
+        Ok(Response::new(rpc::GuestModel { version: 1, guest: model.into_bytes() }))
     }
 
     async fn sync(&self, request: Request<rpc::SyncRequest>) -> Result<Response<Domain>, Status> {

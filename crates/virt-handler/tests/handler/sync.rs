@@ -5,6 +5,7 @@ use api::vmi::VirtualMachineInstance;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use launcher_api::Outcome;
+use launcher_api::rpc::{End, State};
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, NODE, seconds};
@@ -69,20 +70,65 @@ async fn a_change_that_fails_is_told_and_tried_again_while_the_guest_runs_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_migration_is_a_condition() {
+async fn what_waits_for_a_migration_or_a_restart_is_a_condition_and_no_failure() {
     let bench = Bench::new().await;
-    let _handler = bench.handler().await;
+    let handler = bench.handler().await;
     let launcher = bench.launcher("pod-a");
     bench.instance("a", NODE, &json!({})).await;
     seconds(2).await;
-    launcher.answer_with(Some(Outcome::NeedsMigration(vec!["spec.domain.cpu".into()])));
-    bench.change("a", &json!({ "domain": { "cpu": { "sockets": 2 } } })).await;
+    let fields = vec!["spec.domain.cpu".to_owned()];
+    let (migration, restart) = (Outcome::NeedsMigration(fields.clone()), Outcome::NeedsRestart(fields));
+    for (sockets, outcome, kind, reason) in
+        [(2, migration, "MigrationRequired", "NeedsMigration"), (3, restart, "RestartRequired", "NeedsRestart")]
+    {
+        launcher.answer_with(Some(outcome));
+        bench.change("a", &json!({ "domain": { "cpu": { "sockets": sockets } } })).await;
+        seconds(2).await;
+        let vmi = bench.vmi("a").await;
+        for other in ["MigrationRequired", "RestartRequired"] {
+            let wanted = (kind == other).then(|| (true, reason.into()));
+            assert_eq!(condition(&vmi, other), wanted);
+        }
+    }
+    // A handler that comes back does not ask again.
+    handler.stop().await;
+    let _handler = bench.handler().await;
+    launcher.tell(State::PausedByUser, End::Unspecified);
     seconds(2).await;
-    assert_eq!(condition(&bench.vmi("a").await, "MigrationRequired"), Some((true, "NeedsMigration".into())));
+    let vmi = bench.vmi("a").await;
+    assert!(condition(&vmi, "Paused").is_some() && condition(&vmi, "RestartRequired").is_some());
     launcher.answer_with(None);
     bench.change("a", &json!({ "domain": { "cpu": { "sockets": 1 } } })).await;
     seconds(2).await;
-    assert_eq!(condition(&bench.vmi("a").await, "MigrationRequired"), None);
+    assert_eq!(condition(&bench.vmi("a").await, "RestartRequired"), None);
+    assert_eq!(bench.events("a").await, ["Created", "Started"]);
+}
+
+/// A launcher that was busy, and a handler that was killed between the answer and its write.
+#[tokio::test(start_paused = true)]
+async fn what_a_guest_sees_is_fetched_until_it_is_known_and_once_by_each_handler() {
+    let bench = Bench::new().await;
+    let handler = bench.handler().await;
+    let launcher = bench.launcher("pod-a");
+    launcher.has_model(None);
+    bench.instance("a", NODE, &json!({})).await;
+    seconds(2).await;
+    assert!(!bench.vmi("a").await.annotations().contains_key(GUEST));
+    let kept = |vmi: &VirtualMachineInstance| vmi.annotations().get(GUEST).cloned();
+    launcher.has_model(Some("first"));
+    launcher.tell(State::PausedByUser, End::Unspecified);
+    seconds(2).await;
+    assert_eq!(kept(&bench.vmi("a").await), Some("first".into()));
+    handler.stop().await;
+    launcher.has_model(Some("changed"));
+    let _handler = bench.handler().await;
+    seconds(2).await;
+    assert_eq!(kept(&bench.vmi("a").await), Some("changed".into()));
+    // It was told of each change since.
+    launcher.has_model(None);
+    launcher.tell(State::Running, End::Unspecified);
+    seconds(100).await;
+    assert_eq!(kept(&bench.vmi("a").await), Some("changed".into()));
 }
 
 #[tokio::test(start_paused = true)]

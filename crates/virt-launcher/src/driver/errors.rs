@@ -1,7 +1,9 @@
 //! Errors of the driver.
 
 use hypervisor::qmp::QmpError;
+use launcher_api::Outcome;
 
+use crate::errors::chain;
 use crate::grant;
 use crate::lifecycle::Denied;
 
@@ -20,4 +22,14 @@ pub enum RequestError {
     /// The driver is gone, and the guest with it.
     #[error("the launcher has ended")]
     Gone,
+}
+
+impl RequestError {
+    /// What its caller does about it: a guest comes to another state, a disk has room again.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Denied(_) | Self::Qemu(_) | Self::Grant(_) | Self::Gone => Outcome::retry(chain(self)),
+        }
+    }
 }

@@ -57,7 +57,11 @@ impl Hands {
     pub(super) async fn act(&mut self, actions: &[Action]) -> Result<(), QmpError> {
         for action in actions {
             match action {
-                Action::Continue => drop(self.qmp.execute(commands::Continue {}).await?),
+                Action::Continue => {
+                    // If that failed when the guest was taken, it is not done yet.
+                    self.stop_exports().await?;
+                    self.qmp.execute(commands::Continue {}).await?;
+                }
                 Action::Stop => drop(self.qmp.execute(commands::Stop {}).await?),
                 Action::Reset => drop(self.qmp.execute(commands::Reset {}).await?),
                 Action::PressPower => self.press_power().await?,
@@ -100,8 +104,9 @@ impl Hands {
 
     /// Nobody may write to the guest's disks any more when it runs.
     async fn stop_exports(&mut self) -> Result<(), QmpError> {
-        if std::mem::take(&mut self.has_exports) {
+        if self.has_exports {
             self.qmp.execute(commands::NbdServerStop {}).await?;
+            self.has_exports = false;
         }
         Ok(())
     }
@@ -122,4 +127,55 @@ impl Hands {
 fn nanoseconds() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hypervisor::agent::Agent;
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::UnixStream;
+    use tokio::sync::Mutex;
+
+    use super::*;
+
+    /// A QEMU that answers by its script, and what it was asked.
+    async fn qemu(answers: Vec<Value>) -> (Qmp, tokio::task::JoinHandle<Vec<String>>) {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        let peer = tokio::spawn(async move {
+            let greeting = json!({ "QMP": { "version": { "qemu": { "micro": 0, "minor": 2, "major": 7 }, "package": "" }, "capabilities": [] } });
+            let mut stream = BufReader::new(theirs);
+            let mut asked = Vec::new();
+            stream.get_mut().write_all(format!("{greeting}\r\n").as_bytes()).await.unwrap();
+            for answer in [json!({ "return": {} })].into_iter().chain(answers) {
+                let mut line = String::new();
+                stream.read_line(&mut line).await.unwrap();
+                let question: Value = serde_json::from_str(&line).unwrap();
+                asked.push(question["execute"].as_str().unwrap().to_owned());
+                let mut answer = answer;
+                answer["id"] = question["id"].clone();
+                stream.get_mut().write_all(format!("{answer}\r\n").as_bytes()).await.unwrap();
+            }
+            asked.split_off(1)
+        });
+        let (qmp, _) = hypervisor::qmp::connect(ours).await.unwrap();
+        (qmp, peer)
+    }
+
+    #[tokio::test]
+    async fn no_guest_runs_whose_disks_are_still_served() {
+        let done = || json!({ "return": {} });
+        let failed = json!({ "error": { "class": "GenericError", "desc": "busy" } });
+        let (qmp, peer) = qemu(vec![failed, done(), done(), done()]).await;
+        let agent = Arc::new(Mutex::new(Agent::new(UnixStream::pair().unwrap().0)));
+        let (_publish, domain) = watch::channel(Domain::starting());
+        let mut hands = Hands { qmp, agent, domain, presses: 0, has_exports: true };
+        // A guest that is taken paused, and let run later.
+        assert!(hands.act(&[Action::StopExports]).await.is_err());
+        hands.act(&[Action::Continue]).await.unwrap();
+        hands.act(&[Action::Continue]).await.unwrap();
+        assert_eq!(peer.await.unwrap(), ["nbd-server-stop", "nbd-server-stop", "cont", "cont"]);
+    }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::domain::{End, Migration, Progress};
 use crate::grant::GrantError;
 
+mod keeping;
 mod moving;
 mod pair;
 mod rebooting;
@@ -216,7 +217,8 @@ enum Step {
     Exit,
 }
 
-fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+/// How long after the one before, whether the disk takes nothing then, and what happens.
+fn steps() -> impl Strategy<Value = Vec<(u64, bool, Step)>> {
     let request = prop_oneof![
         Just(Request::Pause),
         Just(Request::Unpause),
@@ -255,7 +257,8 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
         4 => Just(Step::Tick),
         1 => Just(Step::Exit),
     ];
-    prop::collection::vec((0u64..20, step), 0..60)
+    let step = (0u64..20, prop::bool::weighted(0.2), step);
+    prop::collection::vec(step, 0..60)
 }
 
 proptest! {
@@ -271,10 +274,12 @@ proptest! {
         }
         let mut now = Instant::now();
         let (mut kills, mut ended, mut asked_by) = (0, false, None::<Instant>);
-        for (pause, step) in steps {
+        for (pause, is_full, step) in steps {
             now += Duration::from_secs(pause);
             let before = guest.domain().clone();
-            let actions = match step {
+            let life_before = guest.clone();
+            let told = if let Step::Told(told) = &step { Some(told.clone()) } else { None };
+            let mut actions = match step {
                 Step::Request(request) => {
                     let taken = guest.request(&request, now);
                     if let (Ok(_), Request::Shutdown { grace }) = (&taken, &request) && !ended {
@@ -288,6 +293,13 @@ proptest! {
                 Step::Exit if ended => continue,
                 Step::Exit => guest.exited(&exit()),
             };
+            let keeps = |action: &Action| matches!(action, Action::Keep(_));
+            prop_assert!(!actions.iter().skip(1).any(keeps), "what cannot be kept is found before anything is done");
+            if is_full && actions.iter().any(keeps) {
+                guest.unkept(life_before, told, now);
+                prop_assert_eq!(guest.domain(), &before, "nothing has happened");
+                actions.clear();
+            }
             let after = guest.domain();
             for action in &actions {
                 match action {

@@ -29,7 +29,7 @@ impl Service {
                 let outcome = match (self.inner.attach)(&mut wanted.vmi) {
                     _ if !is_changeable(&guest.handle.domain().borrow()) => Outcome::Done,
                     Ok(interfaces) => change::apply(guest, &wanted.vmi, interfaces, &self.inner.workbench).await,
-                    Err(why) => Outcome::retry(why),
+                    Err(outcome) => outcome,
                 };
                 (to_wire(&guest.handle.domain().borrow()), outcome)
             }
@@ -44,7 +44,7 @@ impl Service {
         tracing::info!(owner, arrives = incoming.is_some(), "starting the guest");
         let interfaces = match (self.inner.attach)(&mut vmi) {
             Ok(interfaces) => interfaces,
-            Err(why) => return (absent(), Outcome::retry(why)),
+            Err(outcome) => return (absent(), outcome),
         };
         self.inner.domain.send_replace(Some(rpc::Domain { state: rpc::State::Starting.into(), ..Default::default() }));
         match boot::boot(&vmi, interfaces, told, incoming, &self.inner.workbench).await {
@@ -58,7 +58,7 @@ impl Service {
                 (now, Outcome::Done)
             }
             // QEMU had everything and did not start: this is the end of this VM.
-            Err(BootError::Start(error)) => {
+            Err(BootError::Start(error)) if error.is_qemus() => {
                 tracing::warn!(error = chain(&error), "QEMU did not start");
                 let domain = failed(&error);
                 self.inner.domain.send_replace(Some(domain.clone()));

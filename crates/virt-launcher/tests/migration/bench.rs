@@ -24,6 +24,7 @@ use tokio::io::{AsyncWriteExt as _, copy, copy_bidirectional};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tonic::{Response, Status};
 use virt_launcher::boot::Workbench;
 use virt_launcher::server::Service;
 use virt_launcher::volumes::VolumePaths;
@@ -257,6 +258,11 @@ impl Launcher {
         bail!("the guest's clock is {seen}, the machine's {}", machine()?)
     }
 
+    /// A file of its guest's own directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// Kills the process, and QEMU with it.
     pub(crate) fn die(&mut self) -> Result<()> {
         self.process.kill()?;
@@ -320,7 +326,7 @@ impl Pair {
     /// Sends the guest on its way, and carries its bytes.
     pub(crate) async fn leave(&mut self, limits: MigrationLimits, answers: Answers) -> Result<Carrying> {
         self.request.limits = Some(limits);
-        self.source.client.migrate(self.request.clone()).await?;
+        done(self.source.client.migrate(self.request.clone()).await)?;
         let (from, to) = (self.source.folder.path(), self.target.folder.path());
         let copied = self.request.disks.iter().filter(|disk| disk.is_copied);
         let mut channels: Vec<(String, PathBuf, Answers)> = copied
@@ -350,6 +356,19 @@ async fn carry(mut near: UnixStream, mut far: UnixStream, answers: Answers) {
             std::future::pending::<()>().await;
         }
     }
+}
+
+/// What a step of a migration came to.
+pub(crate) fn outcome(answer: Result<Response<Domain>, Status>) -> Outcome {
+    Outcome::from_answer(answer.as_ref().map(Response::get_ref))
+}
+
+/// The domain after a step that was taken.
+pub(crate) fn done(answer: Result<Response<Domain>, Status>) -> Result<Domain> {
+    let domain = answer?.into_inner();
+    let outcome = Outcome::from_answer(Ok(&domain));
+    ensure!(outcome == Outcome::Done, "{outcome}");
+    Ok(domain)
 }
 
 pub(crate) fn course(domain: &Domain) -> Course {

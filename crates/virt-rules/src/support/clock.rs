@@ -26,7 +26,9 @@ pub(super) fn place(sheet: &mut Sheet<'_>, clock: &Clock) {
     }
 }
 
-fn is_zone(zone: &str) -> bool {
+/// Whether this is a name of a time zone, by its letters.
+#[must_use]
+pub fn is_zone(zone: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/_+-".contains(c);
     !zone.is_empty() && !zone.starts_with('/') && zone.chars().all(plain)
 }

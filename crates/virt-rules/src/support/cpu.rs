@@ -5,7 +5,7 @@ use api::domain::{CPU, CPUFeature, CPUFeaturePolicy};
 use super::sheet::Sheet;
 
 /// As many as QEMU's q35 takes without further devices.
-const MOST_VCPUS: u64 = 255;
+pub const MOST_VCPUS: u64 = 255;
 const NO_PINNING: &str = "remove it; vCPUs are not pinned; request CPU with spec.domain.resources";
 
 pub(super) fn place(sheet: &mut Sheet<'_>, cpu: &CPU) {

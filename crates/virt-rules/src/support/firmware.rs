@@ -61,7 +61,9 @@ fn container(sheet: &mut Sheet<'_>, container: &KernelBootContainer) {
     sheet.works("kernelPath", kernel_path);
 }
 
-fn is_uuid(text: &str) -> bool {
+/// Whether this is a UUID, in five groups of hexadecimal digits.
+#[must_use]
+pub fn is_uuid(text: &str) -> bool {
     let groups: Vec<&str> = text.split('-').collect();
     groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
         && groups.concat().chars().all(|digit| digit.is_ascii_hexdigit())

@@ -4,7 +4,7 @@ use api::names::annotation;
 use api::vmi::{Probe, StartStrategy, VirtualMachineInstance, VirtualMachineInstanceSpec};
 
 use super::sheet::Sheet;
-use super::{domain, interfaces, room, volumes};
+use super::{domain, interfaces, room, sources, volumes};
 
 /// Data for Ignition, which KubeVirt puts on a disk.
 const IGNITION: &str = "kubevirt.io/ignitiondata";
@@ -75,6 +75,7 @@ fn spec(sheet: &mut Sheet<'_>, spec: &VirtualMachineInstanceSpec) {
     sheet.unsupported("utilityVolumes", "remove it", filled(utility_volumes.as_ref()));
     sheet.each("volumes", volumes_of_it.as_ref(), volumes::place);
     room::check(sheet, spec);
+    sources::check(sheet, spec);
 }
 
 fn probe(sheet: &mut Sheet<'_>, probe: &Probe) {

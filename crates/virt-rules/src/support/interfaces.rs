@@ -73,8 +73,9 @@ fn port(sheet: &mut Sheet<'_>, port: &Port) {
     sheet.words("protocol", protocol.as_deref(), &["TCP", "UDP"]);
 }
 
-/// Six bytes in hexadecimal, with `:` or with `-` between them; the lowest bit of the first is for groups.
-fn is_unicast(text: &str) -> bool {
+/// Whether this is an address that an interface can have: six bytes in hexadecimal, with `:` or with `-` between them; the lowest bit of the first is for groups.
+#[must_use]
+pub fn is_unicast(text: &str) -> bool {
     let separator = if text.contains('-') { '-' } else { ':' };
     let is_byte = |part: &&str| part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
     let bytes: Vec<&str> = text.split(separator).collect();

@@ -123,6 +123,39 @@ fn what_a_board_has_no_place_for_is_refused() {
 }
 
 #[test]
+fn what_a_disk_cannot_be_with_its_volume_is_refused() {
+    let pair = |disk: Value, volume: Value| {
+        let (mut disk, mut volume) = (disk, volume);
+        disk["name"] = "d".into();
+        volume["name"] = "d".into();
+        let other = json!({ "name": "other", "emptyDisk": { "capacity": "1Gi" } });
+        refused(&json!({ "domain": { "devices": { "disks": [disk] } }, "volumes": [other, volume] }))
+    };
+    let claim = || json!({ "persistentVolumeClaim": { "claimName": "c", "readOnly": true } });
+    let read_only = "spec.volumes[1].persistentVolumeClaim.readOnly";
+    for disk in
+        [json!({}), json!({ "disk": {} }), json!({ "disk": { "bus": "sata" } }), json!({ "disk": { "bus": "" } })]
+    {
+        assert_eq!(pair(disk, claim()), [read_only]);
+    }
+    for disk in [json!({ "disk": { "bus": "virtio" } }), json!({ "disk": { "bus": "scsi" } }), json!({ "cdrom": {} })] {
+        assert_eq!(pair(disk, claim()), [""; 0]);
+    }
+    let io = "spec.domain.devices.disks[0].io";
+    let empty = || json!({ "emptyDisk": { "capacity": "1Gi" } });
+    let files = || json!({ "cloudInitNoCloud": { "userData": "u" } });
+    let native = |cache: Option<&str>| json!({ "disk": { "bus": "virtio" }, "io": "native", "cache": cache });
+    assert_eq!(pair(native(Some("writeback")), empty()), [io]);
+    assert_eq!(pair(native(Some("writethrough")), empty()), [io]);
+    assert_eq!(pair(native(None), files()), [io]);
+    for fine in [native(Some("none")), json!({ "disk": {}, "io": "threads", "cache": "writeback" })] {
+        assert_eq!(pair(fine.clone(), files()), [""; 0]);
+        assert_eq!(pair(fine, empty()), [""; 0]);
+    }
+    assert_eq!(pair(native(None), empty()), [""; 0], "its node knows");
+}
+
+#[test]
 fn annotations_that_nobody_reads_are_refused() {
     let mut vmi = vmi(&json!({}));
     vmi.metadata.annotations = Some([(annotation::HOOK_SIDECARS.to_owned(), "[]".to_owned())].into());

@@ -3,10 +3,11 @@
 use api::domain::DomainSpec;
 use api::firmware::{self, BIOS, Bootloader, EFI, KernelBoot};
 
+use super::Before;
 use crate::guest::{Boot, Firmware, Kernel};
 use crate::refusal::Refusals;
 
-pub(super) fn boot(refusals: &mut Refusals, domain: &DomainSpec) -> Boot {
+pub(super) fn boot(refusals: &mut Refusals, domain: &DomainSpec, before: Before<'_>) -> Boot {
     let default = firmware::Firmware::default();
     let firmware::Firmware { acpi: _, bootloader, kernel_boot, serial: _, uuid: _ } =
         domain.firmware.as_ref().unwrap_or(&default);
@@ -17,7 +18,13 @@ pub(super) fn boot(refusals: &mut Refusals, domain: &DomainSpec) -> Boot {
             efi: Some(EFI { persistent: _, secure_boot: _ }),
         }) => Firmware::Efi,
     };
-    Boot { firmware, kernel: kernel_boot.as_ref().map(|kernel| kernel_of(refusals, kernel)) }
+    let kernel = kernel_boot.as_ref().map(|kernel| kernel_of(refusals, kernel));
+    // The next start takes the firmware of its node.
+    let flash = match before {
+        Before::Running(guest) if guest.boot.firmware == firmware => guest.boot.flash,
+        Before::Running(_) | Before::Stopped(_) | Before::Nothing => None,
+    };
+    Boot { firmware, kernel, flash }
 }
 
 fn kernel_of(refusals: &mut Refusals, kernel_boot: &KernelBoot) -> Kernel {

@@ -11,6 +11,10 @@ use crate::refusal::Refusals;
 /// The names guests and tools know from KubeVirt; some images look for them.
 const SYSTEM: [(&str, &str); 3] = [("manufacturer", "KubeVirt"), ("product", "None"), ("family", "KubeVirt")];
 
+/// What is said of the system, and of the chassis.
+pub(crate) const SYSTEM_KEYS: [&str; 4] = ["manufacturer", "product", "family", "serial"];
+pub(crate) const CHASSIS_KEYS: [&str; 5] = ["asset", "manufacturer", "serial", "sku", "version"];
+
 pub(super) fn identity(refusals: &mut Refusals, vmi: &VirtualMachineInstance) -> Identity {
     let name = refusals.text("metadata.name", vmi.metadata.name.as_deref().unwrap_or("guest"));
     let namespace = refusals.text("metadata.namespace", vmi.metadata.namespace.as_deref().unwrap_or("default"));
@@ -28,10 +32,8 @@ pub(super) fn identity(refusals: &mut Refusals, vmi: &VirtualMachineInstance) ->
 
 fn chassis_of(refusals: &mut Refusals, chassis: &Chassis) -> BTreeMap<String, String> {
     let Chassis { asset, manufacturer, serial, sku, version } = chassis;
-    let all =
-        [("asset", asset), ("manufacturer", manufacturer), ("serial", serial), ("sku", sku), ("version", version)];
     let mut texts = BTreeMap::new();
-    for (key, value) in all {
+    for (key, value) in CHASSIS_KEYS.into_iter().zip([asset, manufacturer, serial, sku, version]) {
         let text = value.as_deref().and_then(|value| refusals.text(&format!("spec.domain.chassis.{key}"), value));
         texts.extend(text.map(|text| (key.to_owned(), text)));
     }

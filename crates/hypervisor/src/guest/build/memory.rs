@@ -1,5 +1,7 @@
 //! Guest memory.
 
+use std::ops::RangeInclusive;
+
 use api::domain::{self, DomainSpec};
 
 use crate::guest::Memory;
@@ -8,9 +10,11 @@ use crate::refusal::Refusals;
 /// QEMU rounds memory to pages of this size; doing it here keeps what is reported true.
 const PAGE: i128 = 4096;
 /// Less does not hold a kernel; a likely mistake is a number without a unit.
-const LEAST: i128 = 1 << 20;
+const LEAST: u64 = 1 << 20;
 /// The most that fits a guest's physical addresses on any CPU we offer.
-const MOST: i128 = 1 << 44;
+const MOST: u64 = 1 << 44;
+/// How much memory a guest can have.
+pub(crate) const SIZES: RangeInclusive<u64> = LEAST..=MOST;
 
 /// The size of guest memory in bytes: `memory.guest`, or else what the pod asks for.
 fn guest_bytes(domain: &DomainSpec) -> Option<(&'static str, i128)> {
@@ -39,7 +43,7 @@ pub(super) fn memory(refusals: &mut Refusals, domain: &DomainSpec) -> Option<Mem
     };
     let most = max_guest.as_ref().map_or(bytes, |most| whole_pages(most.amount().units()).max(bytes));
     for (path, bytes) in [(path, bytes), ("spec.domain.memory.maxGuest", most)] {
-        if !(LEAST..=MOST).contains(&bytes) {
+        if !u64::try_from(bytes).is_ok_and(|bytes| SIZES.contains(&bytes)) {
             refusals.refuse(path, format!("a memory size of {bytes} bytes is out of range; use a size such as 512Mi"));
             return None;
         }

@@ -50,8 +50,10 @@ impl<'a> Plugging<'a> {
         };
         // What is tried first is a matter of the next start, and no two devices may share a number until then.
         let kind = if self.is_running { kind.booted_as(was.map(|(_, device)| &device.kind)) } else { kind };
+        // The next start takes the ROM of its node.
+        let rom_bytes = was.filter(|_| self.is_running).and_then(|(_, device)| device.rom_bytes);
         self.taken.take(&place);
-        self.devices.insert(id.clone(), Device { of: of.map(str::to_owned), place, kind });
+        self.devices.insert(id.clone(), Device { of: of.map(str::to_owned), place, kind, rom_bytes });
         Some(id)
     }
 

@@ -16,6 +16,10 @@ fn what_a_guest_has_seen_is_kept_for_the_next_instance() {
     assert_eq!(known.decide().vm, None, "it is known");
     let next = Bench::new("Always", &seen).decide().start.unwrap().instance;
     assert_eq!(next.metadata.annotations.unwrap()[annotation::GUEST], "seen");
+    // What the template says of it is nobody's.
+    let template = json!({ "spec": { "template": { "metadata": { "annotations": { annotation::GUEST: "other" } } } } });
+    let next = Bench::new("Always", &template).decide().start.unwrap().instance;
+    assert!(!next.metadata.annotations.unwrap().contains_key(annotation::GUEST));
     // A VM that goes needs no memory.
     let gone = json!({ "metadata": { "deletionTimestamp": DELETED } });
     assert_eq!(Bench::new("Always", &gone).instance("Succeeded", &ended).decide().vm, None);

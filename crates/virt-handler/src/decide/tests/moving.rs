@@ -1,5 +1,6 @@
 //! A guest that moves: what its source does, what its target does, and what neither may.
 
+use launcher_api::Outcome;
 use launcher_api::rpc::Paused;
 
 use super::*;
@@ -62,8 +63,8 @@ fn failed(plan: &Plan) -> Option<&str> {
     }
 }
 
-fn tried(failures: u32, is_refused: bool) -> Efforts {
-    let moving = Attempts { uid: "m".to_owned(), failures, is_refused, why: "why".to_owned(), ..Attempts::default() };
+fn tried(failures: u32, failed: Outcome) -> Efforts {
+    let moving = Attempts { uid: "m".to_owned(), failures, failed: Some(failed), ..Attempts::default() };
     Efforts { moving, ..Efforts::default() }
 }
 
@@ -87,7 +88,7 @@ fn a_guest_leaves_only_after_that_was_written() {
 #[test]
 fn what_cannot_be_sent_stays_with_its_reason() {
     let begun = Scene { is_prepared: true, has_begun: true, ..Scene::default() };
-    for efforts in [tried(1, true), tried(100, false)] {
+    for efforts in [tried(1, Outcome::never("", "why")), tried(100, Outcome::retry("why"))] {
         let plan = begun.at_source(State::Running, &Way::None, &efforts);
         assert_eq!((plan.action, failed(&plan)), (Action::Nothing, Some("why")));
     }
@@ -103,7 +104,7 @@ fn who_cancels_is_heard_once_and_qemu_decides() {
     let cancelled = Milestone::Failed { why: "the migration was cancelled".to_owned(), is_aborted: true };
     assert_eq!(before.milestone, Some(cancelled));
     assert_eq!(unwanted.at_source(State::Running, &Way::Sending, &none).action, Action::Cancel);
-    let mut asked = tried(0, false);
+    let mut asked = tried(0, Outcome::retry("why"));
     asked.moving.is_cancelled = true;
     assert_eq!(unwanted.at_source(State::Running, &Way::Sending, &asked), enter(Phase::Running));
     assert_eq!(unwanted.at_source(State::Left, &Way::Parted, &none), Plan::default(), "too late");
@@ -116,7 +117,7 @@ fn a_guest_that_was_cut_off_goes_on_only_after_its_failure_is_on_record() {
     let none = Efforts::default();
     assert_eq!(begun.at_source(State::Left, &Way::Cut, &none).action, Action::Settle);
     let alone = Scene { is_alone: true, ..begun.clone() };
-    for (scene, efforts) in [(&alone, &none), (&begun, &tried(100, false))] {
+    for (scene, efforts) in [(&alone, &none), (&begun, &tried(100, Outcome::retry("why")))] {
         let plan = scene.at_source(State::Left, &Way::Cut, efforts);
         assert!(plan.action == Action::Nothing && failed(&plan).is_some(), "{plan:?}");
     }
@@ -130,7 +131,7 @@ fn a_guest_that_was_cut_off_goes_on_only_after_its_failure_is_on_record() {
 #[test]
 fn a_guest_that_was_given_never_comes_back_by_itself() {
     let begun = Scene { is_prepared: true, has_begun: true, ..Scene::default() };
-    for efforts in [Efforts::default(), tried(100, true)] {
+    for efforts in [Efforts::default(), tried(100, Outcome::never("", "why"))] {
         assert_eq!(begun.at_source(State::Left, &given(), &efforts).action, Action::HandOver);
     }
     let alone = Scene { is_alone: true, ..begun };
@@ -142,7 +143,7 @@ fn a_target_is_prepared_then_told_of() {
     let none = Efforts::default();
     let fresh = Scene::default();
     assert_eq!(fresh.at_target(reached(State::Absent), &none).action, Action::Prepare);
-    assert_eq!(failed(&fresh.at_target(reached(State::Absent), &tried(1, true))), Some("why"));
+    assert_eq!(failed(&fresh.at_target(reached(State::Absent), &tried(1, Outcome::never("", "why")))), Some("why"));
     let unwanted = Scene { is_unwanted: true, ..Scene::default() };
     assert_eq!(unwanted.at_target(reached(State::Absent), &none), Plan::default());
     assert_eq!(fresh.at_target(reached(State::Awaiting), &none).milestone, Some(Milestone::Prepared));
