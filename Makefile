@@ -70,6 +70,15 @@ seeds: toolchain ## run new seeds of the simulation; choose with COUNT=100, FROM
 proof: test-packages ## run all comparisons and other projects' test suites in full; writes docs/proof.md
 	@.ci/proof
 
+# Figures are those of a release; PROFILE=quick is built much sooner and uses more CPU. BESIDE names KubeVirt's virt-controller.
+VMS := $(or $(VMS),100,500,2000,5000)
+PROFILE := $(or $(PROFILE),release)
+
+.PHONY: bench-growth
+bench-growth: toolchain ## measure what many VMs cost each part; choose with VMS=100,500, PROFILE=quick and BESIDE=virt-controller
+	cargo build --profile $(PROFILE) --locked --package orlop --package bench --bin orlop --bin growth
+	target/$(PROFILE:dev=debug)/growth --vms $(VMS) $(if $(BESIDE),--beside $(BESIDE))
+
 .PHONY: lint
 lint: toolchain ## check lints and formatting, as CI does
 	cargo clippy --workspace --all-targets --locked -- --deny warnings

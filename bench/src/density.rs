@@ -19,9 +19,8 @@ use crate::controllers::process::Usage;
 use crate::controllers::program::{Subject, Whose};
 use crate::controllers::requests::Requests;
 
-use times::Times;
-
 pub use objects::Kind;
+pub(crate) use times::Times;
 
 /// What comes.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +113,7 @@ pub async fn measure(plane: &Plane, load: Load, whose: Whose) -> Result<Measured
     })
 }
 
-async fn create(client: &Client, load: Load) -> Result<()> {
+pub(crate) async fn create(client: &Client, load: Load) -> Result<()> {
     let client = client.clone();
     let start = Instant::now();
     each(load.vms, move |number| {

@@ -5,6 +5,7 @@ pub mod boot;
 pub mod controllers;
 pub mod density;
 pub mod garbage;
+pub mod growth;
 pub mod rounds;
 pub mod scheduler;
 pub mod volumes;

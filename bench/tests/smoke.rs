@@ -47,6 +47,17 @@ fn orlop() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_BIN_EXE_apiserver")).with_file_name("orlop")
 }
 
+/// Of the program that is built beside this one, as `cargo test --workspace` does.
+#[test]
+fn the_cost_of_each_part_is_measured() {
+    let told = run(env!("CARGO_BIN_EXE_growth"), &["--vms", "6", "--nodes", "2", "--rest-seconds", "0"]);
+    assert!(told.contains("6 VMs on 2 nodes, virt-controller ours: all run after"), "{told}");
+    for part in ["apiserver", "virt-controller", "controller-manager", "scheduler", "node", "virt-handler", "all"] {
+        assert!(told.lines().any(|line| line.starts_with(part)), "{part} is not in\n{told}");
+    }
+    assert!(told.contains("1.00 POST pods/binding") && told.contains("1.00 POST virtualmachineinstances"), "{told}");
+}
+
 #[test]
 fn the_api_server_is_measured() {
     let load = ["--objects", "40", "--requests", "40", "--clients", "2", "--events", "5", "--seconds", "1"];

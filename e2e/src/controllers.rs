@@ -13,6 +13,7 @@ mod deployments;
 mod machines;
 mod namespaces;
 mod nodes;
+mod replicas;
 mod rest;
 mod rights;
 mod snapshot;
@@ -74,7 +75,7 @@ pub async fn nodes(orlop: &Path) -> Result<()> {
 pub async fn machines(orlop: &Path) -> Result<()> {
     let mut cluster = Cluster::beside(Server::Embedded(Embedded::with_virtual_machines(orlop).await?), orlop)?;
     cluster.machines()?;
-    cluster.run(&[machines::CHECKS, machines::ADMITTED].concat())
+    cluster.run(&[machines::CHECKS, machines::ADMITTED, replicas::CHECKS].concat())
 }
 
 /// The samples that come with KubeVirt, on our own server.

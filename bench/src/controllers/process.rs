@@ -18,6 +18,8 @@ pub struct Usage {
     pub cpu_seconds: f64,
     /// Resident memory now.
     pub resident_mib: f64,
+    /// What of it is the process' own, and of no file.
+    pub own_mib: f64,
     /// The most resident memory that it ever had.
     pub peak_mib: f64,
 }
@@ -31,6 +33,7 @@ impl Usage {
         Self {
             cpu_seconds: ticks(&stat) / TICKS,
             resident_mib: kib(&status, "VmRSS:") / MIB,
+            own_mib: kib(&status, "RssAnon:") / MIB,
             peak_mib: kib(&status, "VmHWM:") / MIB,
         }
     }
@@ -50,6 +53,7 @@ impl Sub for Usage {
         Self {
             cpu_seconds: self.cpu_seconds - earlier.cpu_seconds,
             resident_mib: self.resident_mib - earlier.resident_mib,
+            own_mib: self.own_mib - earlier.own_mib,
             peak_mib: self.peak_mib,
         }
     }

@@ -39,7 +39,7 @@ impl Kind {
         }
     }
 
-    pub(super) fn path(self) -> &'static str {
+    pub(crate) fn path(self) -> &'static str {
         match self {
             Self::Vm => MACHINES,
             Self::Vmi => INSTANCES,
@@ -47,7 +47,7 @@ impl Kind {
     }
 
     /// The request that the load itself makes for each.
-    pub(super) fn creation(self) -> &'static str {
+    pub(crate) fn creation(self) -> &'static str {
         match self {
             Self::Vm => "POST virtualmachines",
             Self::Vmi => "POST virtualmachineinstances",
@@ -55,7 +55,7 @@ impl Kind {
     }
 
     /// A small one, as admission leaves it: complete without anybody's defaults, and held until its controller lets it go.
-    pub(super) fn object(self, name: &str) -> Value {
+    pub(crate) fn object(self, name: &str) -> Value {
         let spec = json!({
             "terminationGracePeriodSeconds": 0,
             "architecture": "amd64",

@@ -21,7 +21,7 @@ fn runs(status: &Status, kind: Kind) -> bool {
 }
 
 /// Both kinds, as two watches see them.
-pub(super) struct Times {
+pub(crate) struct Times {
     vms: Watch<Object>,
     vmis: Watch<Object>,
     of_vms: Seen,
@@ -36,19 +36,19 @@ struct Seen {
 
 impl Times {
     /// From now on.
-    pub(super) fn start(client: &Client) -> Self {
+    pub(crate) fn start(client: &Client) -> Self {
         let json = "application/json";
         let (vms, vmis) = (Watch::start(client, MACHINES, json), Watch::start(client, INSTANCES, json));
         Self { vms, vmis, of_vms: Seen::default(), of_vmis: Seen::default() }
     }
 
     /// What was seen so far does not count.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         (self.of_vms, self.of_vmis) = (Seen::default(), Seen::default());
     }
 
     /// Until so many run; of VMs, the VM and its instance.
-    pub(super) async fn all(&mut self, count: usize, kind: Kind) -> Result<()> {
+    pub(crate) async fn all(&mut self, count: usize, kind: Kind) -> Result<()> {
         let done =
             |times: &Self| times.of_vmis.finished() >= count && (kind == Kind::Vmi || times.of_vms.finished() >= count);
         while !done(self) {

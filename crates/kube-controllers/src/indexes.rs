@@ -2,11 +2,17 @@
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 pub(crate) use manager::cache::controller_of;
-use manager::cache::{Index, namespace_of};
+use manager::cache::{Cache, Index, Keeping, namespace_of};
+use manager::caches::Caches;
 
 /// Pods by the UID of the object that controls them, by namespace, by node, and by claim.
-pub const PODS: [(&str, Index<Pod>); 4] =
+const PODS: [(&str, Index<Pod>); 4] =
     [("controller", controller_of), ("namespace", namespace_of), ("node", node_of), ("claim", claims_of)];
+
+/// All pods, as far as controllers read them.
+pub(crate) fn pods(caches: &Caches) -> Cache<Pod> {
+    caches.kept("", Keeping::slim(), &PODS)
+}
 
 /// Services by namespace.
 pub const SERVICES: [(&str, Index<Service>); 1] = [("namespace", namespace_of)];

@@ -79,7 +79,7 @@ impl PodGcController {
             client: context.client.clone(),
             threshold,
             nodes: context.caches.of(&[]),
-            pods: context.caches.of(&indexes::PODS),
+            pods: indexes::pods(&context.caches),
             queue: context.queue(NAME),
             missing: Arc::default(),
             now: context.now.clone(),

@@ -60,7 +60,7 @@ impl TaintEvictionController {
         Self {
             client: context.client.clone(),
             nodes: context.caches.of(&[]),
-            pods: context.caches.of(&indexes::PODS),
+            pods: indexes::pods(&context.caches),
             queue: context.queue(NAME),
             recorder: context.recorder.of(NAME),
             doomed: Arc::default(),

@@ -8,6 +8,8 @@
 //!   is bounded by the number of objects, and nobody waits for it.
 //! - An object that cannot be read is skipped and counted; the watch goes on.
 
+mod held;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -24,6 +26,9 @@ use tokio::sync::Notify;
 use crate::errors::{chain, is_late};
 use crate::once::Once;
 use crate::watching::{Events, Sent};
+use held::{Held, Warm};
+
+pub use held::{Keeping, Slim};
 
 /// An object's place: namespace (empty for cluster-wide kinds) and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,12 +116,14 @@ impl<T> Clone for Cache<T> {
 
 struct Shared<T> {
     state: Mutex<State<T>>,
+    warm: Warm<T>,
     synced: Once,
     unreadable: Counter,
 }
 
 struct State<T> {
-    objects: BTreeMap<Key, Arc<T>>,
+    objects: BTreeMap<Key, Held<T>>,
+    keeping: Keeping<T>,
     indexes: Vec<Indexed<T>>,
     subscribers: Vec<Weak<Pending<T>>>,
     /// Keys that the list in progress has named so far; what it does not name is gone.
@@ -130,14 +137,24 @@ struct Indexed<T> {
 }
 
 impl<T> Indexed<T> {
-    fn add(&mut self, key: &Key, object: &T) {
-        for value in (self.index)(object) {
+    fn changed(&mut self, key: &Key, old: Option<&T>, new: Option<&T>) {
+        let values = |object: Option<&T>| object.map(self.index).unwrap_or_default();
+        let (before, after) = (values(old), values(new));
+        // Few changes are about what an object is found by.
+        if before != after {
+            self.remove(key, before);
+            self.add(key, after);
+        }
+    }
+
+    fn add(&mut self, key: &Key, values: Vec<String>) {
+        for value in values {
             self.found.entry(value).or_default().insert(key.clone());
         }
     }
 
-    fn remove(&mut self, key: &Key, object: &T) {
-        for value in (self.index)(object) {
+    fn remove(&mut self, key: &Key, values: Vec<String>) {
+        for value in values {
             if let Some(keys) = self.found.get_mut(&value) {
                 keys.remove(key);
                 if keys.is_empty() {
@@ -164,9 +181,27 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
     /// An empty cache with named indexes, and where objects are counted that cannot be read.
     #[must_use]
     pub fn new(indexes: impl IntoIterator<Item = (&'static str, Index<T>)>, unreadable: Counter) -> Self {
-        let state = State { objects: BTreeMap::new(), indexes: Vec::new(), subscribers: Vec::new(), listing: None };
-        let shared = Shared { state: Mutex::new(state), synced: Once::default(), unreadable };
+        Self::keeping(Keeping::whole(), indexes, unreadable)
+    }
+
+    /// The same, with objects held in some way.
+    #[must_use]
+    pub(crate) fn keeping(
+        keeping: Keeping<T>,
+        indexes: impl IntoIterator<Item = (&'static str, Index<T>)>,
+        unreadable: Counter,
+    ) -> Self {
+        let (objects, indexed) = (BTreeMap::new(), Vec::new());
+        let state = State { objects, keeping, indexes: indexed, subscribers: Vec::new(), listing: None };
+        let shared = Shared { state: Mutex::new(state), warm: Warm::default(), synced: Once::default(), unreadable };
         Self { shared: Arc::new(shared), named: Arc::default() }.with_indexes(indexes)
+    }
+
+    /// Another reader wants its objects so: whoever looks at many at once decides for all.
+    pub(crate) fn is_also_read(&self, keeping: Keeping<T>) {
+        if !keeping.packs() {
+            self.state().keeping = keeping;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -181,7 +216,9 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
             let same = known.iter().position(|one| std::ptr::fn_addr_eq(one.index, index));
             same.unwrap_or_else(|| {
                 let mut new = Indexed { index, found: BTreeMap::new() };
-                objects.iter().for_each(|(key, object)| new.add(key, object));
+                for (key, held) in &*objects {
+                    new.changed(key, None, self.shared.warm.read(held).as_deref());
+                }
                 known.push(new);
                 known.len() - 1
             })
@@ -210,18 +247,21 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
     where
         T: DeserializeOwned,
     {
-        let (sent, wrap): (_, fn(T) -> watcher::Event<T>) = match event {
+        let sent = match event {
             watcher::Event::Init => return self.apply(watcher::Event::Init),
             watcher::Event::InitDone => return self.apply(watcher::Event::InitDone),
-            watcher::Event::InitApply(sent) => (sent, watcher::Event::InitApply),
-            watcher::Event::Apply(sent) => (sent, watcher::Event::Apply),
+            watcher::Event::InitApply(sent) | watcher::Event::Apply(sent) => sent,
             watcher::Event::Delete(sent) => {
-                self.put(&mut self.state(), &Key::named(sent.meta()), None);
+                self.put(&mut self.state(), Key::named(sent.meta()), None);
                 return;
             }
         };
-        match sent.read() {
-            Ok(object) => self.apply(wrap(object)),
+        match sent.read::<T>() {
+            Ok(object) => {
+                let (key, mut state) = (Key::of(&object), self.state());
+                let held = state.keeping.hold(object, sent);
+                self.came(&mut state, key, held);
+            }
             Err(error) => self.skip(Key::named(sent.meta()), &error),
         }
     }
@@ -245,39 +285,44 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         let mut state = self.state();
         match event {
             watcher::Event::Init => state.listing = Some(BTreeSet::new()),
-            watcher::Event::InitApply(object) => {
-                let key = Key::of(&object);
-                if let Some(listing) = &mut state.listing {
-                    listing.insert(key.clone());
-                }
-                self.put(&mut state, &key, Some(&Arc::new(object)));
+            watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+                self.came(&mut state, Key::of(&object), Held::Whole(Arc::new(object)));
             }
             watcher::Event::InitDone => {
                 let listed = state.listing.take().unwrap_or_default();
                 let gone: Vec<Key> = state.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
                 for key in gone {
-                    self.put(&mut state, &key, None);
+                    self.put(&mut state, key, None);
                 }
                 self.shared.synced.happen();
             }
-            watcher::Event::Apply(object) => self.put(&mut state, &Key::of(&object), Some(&Arc::new(object))),
-            watcher::Event::Delete(object) => self.put(&mut state, &Key::of(&object), None),
+            watcher::Event::Delete(object) => self.put(&mut state, Key::of(&object), None),
         }
     }
 
-    fn put(&self, state: &mut State<T>, key: &Key, new: Option<&Arc<T>>) {
-        let old = match new {
-            Some(object) => state.objects.insert(key.clone(), object.clone()),
-            None => state.objects.remove(key),
-        };
+    /// A list, if there is one, has named it.
+    fn came(&self, state: &mut State<T>, key: Key, held: Held<T>) {
+        if let Some(listing) = &mut state.listing {
+            listing.insert(key.clone());
+        }
+        self.put(state, key, Some(held));
+    }
+
+    fn put(&self, state: &mut State<T>, key: Key, new: Option<Held<T>>) {
         // A list repeats what is known; only what differs is a change.
-        let version = |object: &Arc<T>| object.resource_version();
-        if old.as_ref().map(version) == new.map(version) {
+        let known = state.objects.get(&key);
+        let is_news = known.map(Held::version) != new.as_ref().map(Held::version);
+        let old = known.filter(|_| is_news).and_then(Held::last_read);
+        let object = new.as_ref().and_then(|held| self.shared.warm.came(held));
+        match new {
+            Some(held) => drop(state.objects.insert(key.clone(), held)),
+            None => drop(state.objects.remove(&key)),
+        }
+        if !is_news {
             return;
         }
         for index in &mut state.indexes {
-            old.iter().for_each(|object| index.remove(key, object));
-            new.iter().for_each(|object| index.add(key, object));
+            index.changed(&key, old.as_deref(), object.as_deref());
         }
         state.subscribers.retain(|subscriber| match subscriber.upgrade() {
             Some(pending) => {
@@ -294,13 +339,20 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
     /// An object.
     #[must_use]
     pub fn get(&self, key: &Key) -> Option<Arc<T>> {
-        self.state().objects.get(key).cloned()
+        let held = self.state().objects.get(key).cloned();
+        held.and_then(|held| self.shared.warm.read(&held))
     }
 
     /// All objects, in the order of their keys.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<T>> {
-        self.state().objects.values().cloned().collect()
+        let all: Vec<Held<T>> = self.state().objects.values().cloned().collect();
+        all.iter().filter_map(|held| self.shared.warm.read(held)).collect()
+    }
+
+    /// Nothing happens any more: what is only there to be read again soon is forgotten.
+    pub(crate) fn cool(&self) {
+        self.shared.warm.cool();
     }
 
     /// The objects that an index has under a value. The index is one of those that this cache was asked for with.
@@ -310,7 +362,18 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         let state = self.state();
         let index = self.named.get(index).and_then(|place| state.indexes.get(*place));
         let keys = index.and_then(|index| index.found.get(value));
-        keys.into_iter().flatten().filter_map(|key| state.objects.get(key).cloned()).collect()
+        let all: Vec<Held<T>> = keys.into_iter().flatten().filter_map(|key| state.objects.get(key).cloned()).collect();
+        drop(state);
+        all.iter().filter_map(|held| self.shared.warm.read(held)).collect()
+    }
+
+    /// The keys of the objects that an index has under a value: nobody has to read the objects for them.
+    #[must_use]
+    pub fn keys(&self, index: &str, value: &str) -> Vec<Key> {
+        debug_assert!(self.named.contains_key(index), "nobody asked for the index {index}");
+        let state = self.state();
+        let index = self.named.get(index).and_then(|place| state.indexes.get(*place));
+        index.and_then(|index| index.found.get(value)).into_iter().flatten().cloned().collect()
     }
 
     /// Whether the first list is complete.

@@ -17,7 +17,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 
-use crate::cache::{Cache, Index};
+use crate::cache::{Cache, Index, Keeping};
 use crate::context::Chance;
 use crate::watching::{Patience, watch};
 
@@ -32,10 +32,25 @@ pub struct Caches {
     shared: Arc<Mutex<Shared>>,
 }
 
+/// A kind that can be cached.
+pub trait Cached: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {}
+
+impl<T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static> Cached for T {}
+
+/// What a cache is of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Which {
+    kind: TypeId,
+    labels: String,
+    fields: String,
+    is_slim: bool,
+}
+
 #[derive(Default)]
 struct Shared {
-    /// By kind, label selector and field selector.
-    caches: BTreeMap<(TypeId, String, String), Box<dyn Any + Send>>,
+    caches: BTreeMap<Which, Box<dyn Any + Send>>,
+    /// Each forgets of one cache what need not be held.
+    cooling: Vec<Box<dyn Fn() + Send>>,
     /// Watches that were asked for and do not run yet.
     waiting: Vec<Task>,
 }
@@ -67,49 +82,65 @@ impl Caches {
 
     /// The cache of a kind, in all namespaces, with these indexes.
     #[must_use]
-    pub fn of<T>(&self, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
-    where
-        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        self.chosen("", "", indexes)
+    pub fn of<T: Cached>(&self, indexes: &[(&'static str, Index<T>)]) -> Cache<T> {
+        self.kept("", Keeping::whole(), indexes)
     }
 
     /// The cache of those objects of a kind that a label selector names.
     #[must_use]
-    pub fn selected<T>(&self, labels: &str, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
-    where
-        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        self.chosen(labels, "", indexes)
+    pub fn selected<T: Cached>(&self, labels: &str, indexes: &[(&'static str, Index<T>)]) -> Cache<T> {
+        self.kept(labels, Keeping::whole(), indexes)
     }
 
     /// The cache of those objects of a kind that a field selector names, such as `metadata.name=a`.
     #[must_use]
-    pub fn with_fields<T>(&self, fields: &str, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
-    where
-        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
-        self.chosen("", fields, indexes)
+    pub fn with_fields<T: Cached>(&self, fields: &str, indexes: &[(&'static str, Index<T>)]) -> Cache<T> {
+        self.chosen("", fields, Keeping::whole(), indexes)
     }
 
-    fn chosen<T>(&self, labels: &str, fields: &str, indexes: &[(&'static str, Index<T>)]) -> Cache<T>
-    where
-        T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-    {
+    /// The cache of those objects of a kind that a label selector names (all, if it is empty), held in some way. Those who
+    /// want everything and those who want less have caches of their own; if one of several readers wants them as they were
+    /// read, all have them so.
+    #[must_use]
+    pub fn kept<T: Cached>(&self, labels: &str, keeping: Keeping<T>, indexes: &[(&'static str, Index<T>)]) -> Cache<T> {
+        self.chosen(labels, "", keeping, indexes)
+    }
+
+    fn chosen<T: Cached>(
+        &self,
+        labels: &str,
+        fields: &str,
+        keeping: Keeping<T>,
+        indexes: &[(&'static str, Index<T>)],
+    ) -> Cache<T> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let which = (TypeId::of::<T>(), labels.to_owned(), fields.to_owned());
+        let which = Which {
+            kind: TypeId::of::<T>(),
+            labels: labels.to_owned(),
+            fields: fields.to_owned(),
+            is_slim: keeping.slim.is_some(),
+        };
         let known = shared.caches.get(&which).and_then(|cache| cache.downcast_ref::<Cache<T>>());
         if let Some(known) = known {
+            known.is_also_read(keeping);
             return known.with_indexes(indexes.iter().copied());
         }
         let unreadable = self.unreadable.get_or_create_owned(&Kind { kind: T::kind(&()).into_owned() });
-        let cache = Cache::new(indexes.iter().copied(), unreadable);
+        let cache = Cache::keeping(keeping, indexes.iter().copied(), unreadable);
         shared.caches.insert(which, Box::new(cache.clone()));
+        let cooled = cache.clone();
+        shared.cooling.push(Box::new(move || cooled.cool()));
         let resource = ApiResource::erase::<T>(&());
         let events = watch(self.client.clone(), &resource, labels, fields, Patience::new(self.chance.clone()));
         let filled = cache.clone();
         shared.waiting.push(Box::pin(async move { filled.follow(&resource.kind, events).await }));
         cache
+    }
+
+    /// Forgets what is only there to be read again soon. Nothing but time is lost by it; a program calls it now and then.
+    pub fn cool(&self) {
+        let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.cooling.iter().for_each(|cool| cool());
     }
 
     /// Runs the watches of all caches that were asked for so far.

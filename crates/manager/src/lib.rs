@@ -8,7 +8,8 @@
 //!
 //! Whoever writes a controller begins with [`kit`], which declares what is watched and what is remembered. Below it: work queues
 //! and their workers, caches, expectations, owners and selectors, the rate limit of a client, leader election, events, and the
-//! table of controllers with its selection. It knows no controller by name, and no kinds but Lease and Event.
+//! table of controllers with its selection. It knows no controller by name, and no kinds but Lease and Event,
+//! and what controllers read of pods ([`slim`]).
 
 pub mod accepting;
 pub mod cache;
@@ -32,6 +33,7 @@ pub mod queue;
 pub mod rate;
 pub mod selector;
 pub mod serving;
+pub mod slim;
 pub mod stopping;
 pub mod watching;
 pub mod worker;

@@ -52,8 +52,9 @@ impl Backoff for Patience {
     }
 }
 
-/// An object as it was sent, but for who manages which field: no controller reads it, and it is half of many objects. Watches are of this, whatever the kind: what keeps up a watch is compiled once, and one object
-/// that cannot be read does not end the watch of all.
+/// An object as it was sent, but for who manages which field: no controller reads it, and it is half of many objects. Watches are
+/// of this, whatever the kind: what keeps up a watch is compiled once, and one object that cannot be read does not end the watch
+/// of all.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     /// What a watcher needs of it: name, namespace and version.
@@ -62,6 +63,11 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// What was sent.
+    pub(crate) fn into_text(self) -> Box<str> {
+        self.text
+    }
+
     /// Reads the object.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
         serde_json::from_str(&self.text)

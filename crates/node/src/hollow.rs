@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Key};
+use manager::cache::{Cache, Keeping, Key};
 use manager::context::{Context, Now};
 use manager::errors::chain;
 use manager::queue::Queue;
@@ -68,7 +68,7 @@ impl HollowNodes {
             client: context.client.clone(),
             names: Arc::new(names.into_iter().collect()),
             behaviour: Arc::new(behaviour),
-            pods: context.caches.of(&[]),
+            pods: context.caches.kept("", Keeping::slim_and_packed(), &[]),
             nodes: context.caches.selected(register::SELECTOR, &[]),
             queue: context.queue("hollow-nodes"),
             now: context.now.clone(),

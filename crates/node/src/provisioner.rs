@@ -21,7 +21,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Key};
+use manager::cache::{Cache, Keeping, Key};
 use manager::context::{Context, Now};
 use manager::events::Recorder;
 use manager::queue::Queue;
@@ -143,7 +143,7 @@ impl Provisioner {
             claims: context.caches.of(&[(ORIGINS, origin_of)]),
             volumes: context.caches.of(&[]),
             classes: context.caches.of(&[]),
-            pods: context.caches.of(&[(CLAIMS, claims_of)]),
+            pods: context.caches.kept("", Keeping::slim(), &[(CLAIMS, claims_of)]),
             snapshots: context.caches.of(&[(SOURCES, source_of)]),
             contents: context.caches.of(&[]),
             snapshot_classes: context.caches.of(&[]),

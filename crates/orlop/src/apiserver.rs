@@ -12,7 +12,7 @@ use manager::context::Chance;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::audit::{self, Audit};
-use crate::{descriptors, quota};
+use crate::{descriptors, process_memory, quota};
 
 /// Serve the Kubernetes API, with its data in a directory on this machine.
 #[derive(clap::Args)]
@@ -53,6 +53,7 @@ pub(crate) fn run(arguments: Arguments, out: &mut impl Write) -> anyhow::Result<
     }
     descriptors::raise();
     let audit = audit.open()?;
+    process_memory::share_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(serve(data_dir, listen, virtual_machines, quota, &audit, out))
 }

@@ -6,6 +6,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use manager::caches::Caches;
 use manager::clients::Clients;
 use manager::context::Chance;
 use manager::descriptor::{Descriptor, Selection};
@@ -19,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cluster::{Cluster, clock};
+use crate::process_memory;
 
 /// Flags of every program.
 #[derive(clap::Args)]
@@ -124,6 +126,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 
 /// Runs a program until a signal asks for its end.
 pub(crate) fn run<S: Send + Sync + 'static>(arguments: Arguments, plan: ProgramSpec<S>) -> anyhow::Result<()> {
+    process_memory::share_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     runtime.block_on(serve_and_run(arguments, plan))
 }
@@ -165,6 +168,7 @@ async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Pro
     };
     let now = clock();
     let chance = Chance::of_the_machine();
+    let caches = Caches::new(clients.privileged("shared-caches").context("make a client")?, chance.clone());
     let program = Program {
         name,
         descriptors,
@@ -172,7 +176,7 @@ async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Pro
         selection,
         gates,
         clients,
-        caches: None,
+        caches: Some(caches.clone()),
         leading,
         start_interval,
         pages,
@@ -180,7 +184,7 @@ async fn serve_and_run<S: Send + Sync + 'static>(arguments: Arguments, plan: Pro
         chance,
     };
     let run = async {
-        let result = program.run(stop).await;
+        let result = process_memory::during(&caches, program.run(stop)).await;
         program_ended.send_replace(());
         result
     };

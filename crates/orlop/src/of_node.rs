@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use crate::cluster::{Cluster, clock};
 use crate::controller_program::stop_signal;
+use crate::process_memory;
 
 /// How long a program may take to end, once it is asked to.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -38,7 +39,8 @@ pub(crate) fn run<R: Future<Output = ()>>(
         let context = Context { client, caches: caches.clone(), recorder, now: clock(), queues, chance, stopping };
         let signal = stop_signal()?;
         let mut program = std::pin::pin!(program(&context));
-        let run = async {
+        let forgotten = caches.clone();
+        let run = process_memory::during(&forgotten, async {
             tokio::select! {
                 biased;
                 () = signal => {}
@@ -48,7 +50,7 @@ pub(crate) fn run<R: Future<Output = ()>>(
             // Who waits for a server that is gone is ended all the same.
             drop(timeout(FAREWELL, &mut program).await);
             Ok(())
-        };
+        });
         tokio::select! {
             biased;
             ended = run => ended,

@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use manager::caches::Caches;
 use tokio::time::sleep;
 
 /// Between two looks at how much there is.
@@ -12,19 +13,29 @@ const LOOK: Duration = Duration::from_secs(5);
 /// After so long a VM has been started.
 const STARTED: Duration = Duration::from_secs(5);
 /// So much more than after the last time, and it is worth the effort.
-const GROWTH: u64 = 8 << 20;
+const GROWTH: u64 = 2 << 20;
 
-/// Gives memory back whenever much has come, for ever.
-pub(crate) async fn give_back() -> Infallible {
+/// Gives memory back whenever much has come, for ever; before that, whoever is asked to forgets what can be read again.
+pub(crate) async fn give_back(forget: impl Fn()) -> Infallible {
     let mut kept = 0;
     loop {
         sleep(LOOK).await;
         if is_worth_it(resident(), kept) {
+            forget();
             // It takes milliseconds, in which other threads may have to wait for memory; not the one that runs this.
             let trimmed = tokio::task::spawn_blocking(trim).await;
             kept = resident();
             tracing::debug!(is_ok = trimmed.is_ok(), bytes = kept, "returned unused memory to the kernel");
         }
+    }
+}
+
+/// Gives memory back while a program runs, and ends with it.
+pub(crate) async fn during<T>(caches: &Caches, program: impl Future<Output = T>) -> T {
+    tokio::select! {
+        biased;
+        ended = program => ended,
+        never = give_back(|| caches.cool()) => match never {},
     }
 }
 
@@ -83,9 +94,22 @@ fn trim() {
     unsafe { libc::malloc_trim(0) };
 }
 
+/// Threads share what is free, as many at a time as can run: with a place of its own for each, most of what a process has is free
+/// memory of threads that do nothing. It holds for threads that begin after it.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "there is no safe way to tell the C library")]
+pub(crate) fn share_arenas() {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // SAFETY: it sets a number, and may be called at any time.
+    unsafe { libc::mallopt(libc::M_ARENA_MAX, libc::c_int::try_from(threads).unwrap_or(libc::c_int::MAX)) };
+}
+
 /// Other C libraries give back by themselves.
 #[cfg(not(target_env = "gnu"))]
 fn trim() {}
+
+#[cfg(not(target_env = "gnu"))]
+pub(crate) fn share_arenas() {}
 
 #[cfg(test)]
 mod tests {

@@ -131,6 +131,7 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
     log.keep(&paths::own_log(&data))?;
     // Dropped after the runtime has ended.
     let audit = arguments.audit.open()?;
+    process_memory::share_arenas();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     let result = runtime.block_on(serve(arguments, &data, &audit, out));
     runtime.shutdown_background();
@@ -187,6 +188,7 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     let (asked, reporter) = (reporter.clone(), Reporter { server: Some(server.clone()), ..reporter });
     server.ready_when(move || asked.report().checks());
     tell(&reporter.report(), data, begun.elapsed(), out)?;
+    let forget = components.forgetting();
     let failed = server.failed();
     let mut reason = None;
     let stopping = async {
@@ -203,7 +205,7 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
         () = listening.run(server.clone(), stopping) => {}
         () = control::serve(control, || reporter.report()) => bail!("the control socket failed"),
         never = notify::systemd(&reporter) => match never {},
-        never = process_memory::give_back() => match never {},
+        never = process_memory::give_back(forget) => match never {},
     }
     components.stop().await;
     reason.map_or(Ok(()), Err)

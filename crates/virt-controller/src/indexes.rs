@@ -1,17 +1,51 @@
-//! What the controllers find objects by.
+//! What the controllers read of kinds that there are many of, and what they find them by. They look at one or a few at a time, so
+//! that caches keep text: an instance that was read takes ten times of it.
 
 use api::migration::VirtualMachineInstanceMigration as Migration;
 use api::names::label;
 use api::vm::VirtualMachine;
 use api::vmi::{VirtualMachineInstance, VirtualMachineInstanceSpec};
-use manager::cache::{Index, controller_of, namespace_of};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::Pod;
+use manager::cache::{Cache, Index, Keeping, controller_of, namespace_of};
+use manager::caches::Caches;
 
 /// Selects the pods of instances: others are none of our business, and would cost their memory.
-pub(crate) const OUR_PODS: &str = "kubevirt.io in (virt-launcher, hotplug-disk)";
+const OUR_PODS: &str = "kubevirt.io in (virt-launcher, hotplug-disk)";
 
-/// Instances by the UID of what controls them, by namespace, by node, and by claim as `namespace/claim`.
-pub(crate) const VMIS: [(&str, Index<VirtualMachineInstance>); 4] =
-    [("controller", controller_of), ("namespace", namespace_of), ("node", node_of), ("claim", namespaced_claims_of)];
+/// Instances by the UID of what controls them, by namespace, by the namespace of those that nothing controls, by node, and by claim
+/// as `namespace/claim`.
+const VMIS: [(&str, Index<VirtualMachineInstance>); 5] = [
+    ("controller", controller_of),
+    ("namespace", namespace_of),
+    ("orphans", namespace_of_orphan),
+    ("node", node_of),
+    ("claim", namespaced_claims_of),
+];
+
+/// VMs by claim as `namespace/claim`, by the UID of what controls them, and by namespace.
+const VMS: [(&str, Index<VirtualMachine>); 3] =
+    [("claim", claims_of_vm), ("controller", controller_of), ("namespace", namespace_of)];
+
+/// All instances.
+pub(crate) fn vmis(caches: &Caches) -> Cache<VirtualMachineInstance> {
+    caches.kept("", Keeping::packed(), &VMIS)
+}
+
+/// All VMs.
+pub(crate) fn vms(caches: &Caches) -> Cache<VirtualMachine> {
+    caches.kept("", Keeping::packed(), &VMS)
+}
+
+/// The pods of instances, by the UID of what controls them.
+pub(crate) fn pods(caches: &Caches) -> Cache<Pod> {
+    caches.kept(OUR_PODS, Keeping::slim_and_packed(), &[("controller", controller_of)])
+}
+
+/// What VMs were started from, by the UID of what controls it.
+pub(crate) fn revisions(caches: &Caches) -> Cache<ControllerRevision> {
+    caches.kept("", Keeping::packed(), &[("controller", controller_of)])
+}
 
 /// Migrations by their instance, as `namespace/name`.
 pub(crate) const MIGRATIONS: [(&str, Index<Migration>); 1] = [("instance", instance_of)];
@@ -52,6 +86,10 @@ fn claims(spec: &VirtualMachineInstanceSpec) -> Vec<String> {
             claim.or(ephemeral).or(volume.data_volume.as_ref().map(|source| &source.name)).cloned()
         })
         .collect()
+}
+
+fn namespace_of_orphan(vmi: &VirtualMachineInstance) -> Vec<String> {
+    if controller_of(vmi).is_empty() { namespace_of(vmi) } else { Vec::new() }
 }
 
 fn namespaced_claims_of(vmi: &VirtualMachineInstance) -> Vec<String> {

@@ -69,12 +69,7 @@ pub struct Plan {
 /// - A node that has never had a handler is left alone.
 #[must_use]
 pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
-    let heartbeat = seen.node.and_then(heartbeat);
-    let left = heartbeat.and_then(|heartbeat| {
-        let silent_at = heartbeat.checked_add(SILENCE).unwrap_or(heartbeat);
-        Duration::try_from(silent_at.duration_since(now)).ok().filter(|left| !left.is_zero())
-    });
-    if let Some(left) = left {
+    if let Some(left) = heard_for(seen.node, now) {
         return Plan { recheck_after: Some(left), ..Plan::default() };
     }
     let schedulable = seen.node.and_then(schedulable);
@@ -101,6 +96,13 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Plan {
     }
     plan.lost = dead.iter().filter_map(|(vmi, _)| lost(vmi, now)).collect();
     plan
+}
+
+/// How long a node's handler need not be heard of again: until then nothing is decided about the node.
+fn heard_for(node: Option<&Node>, now: Timestamp) -> Option<Duration> {
+    let heartbeat = node.and_then(heartbeat)?;
+    let silent_at = heartbeat.checked_add(SILENCE).unwrap_or(heartbeat);
+    Duration::try_from(silent_at.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
 /// When the node's handler last said that it is there.

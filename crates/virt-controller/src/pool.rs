@@ -61,8 +61,10 @@ pub const REVISION: &str = "kubevirt.io/vm-pool-revision-name";
 pub struct Observed<'a> {
     /// The pool.
     pub pool: &'a VirtualMachinePool,
-    /// The VMs of its namespace.
+    /// The VMs that it controls.
     pub vms: Vec<&'a VirtualMachine>,
+    /// The names of all VMs of its namespace.
+    pub in_use: BTreeSet<&'a str>,
     /// The instances of its VMs, by name.
     pub instances: BTreeMap<&'a str, &'a VirtualMachineInstance>,
     /// The labels of the nodes that these run on, by name.
@@ -206,8 +208,7 @@ fn scale(
     }));
     // One that goes holds its place until it is gone: then its number is free, and what belongs to its number as well.
     let missing = wanted.saturating_sub(active.len().saturating_add(going)).min(BURST);
-    let in_use: BTreeSet<&str> = seen.vms.iter().map(|vm| name(vm)).collect();
-    let numbers = indexed::free_numbers(name_of_pool(seen.pool), &in_use, missing);
+    let numbers = indexed::free_numbers(name_of_pool(seen.pool), &seen.in_use, missing);
     plan.create = numbers.into_iter().map(|number| indexed::vm(seen.pool, number, revision)).collect();
 }
 

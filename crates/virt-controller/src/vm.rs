@@ -207,8 +207,7 @@ impl Making<'_> {
             Ok(chosen) => chosen,
             Err(problem) => {
                 self.problem = Some((problem.reason, problem.message.clone()));
-                self.run(None);
-                return;
+                return self.run(None);
             }
         };
         if let Some(expanded) = &chosen.expanded {
@@ -322,18 +321,17 @@ impl Making<'_> {
     }
 
     fn stop(&mut self) {
-        if let Some(instance) = self.mine.filter(|instance| !instance.is_marked_for_deletion()) {
-            let version = instance.metadata.resource_version.clone().unwrap_or_default();
-            self.plan.stop = Some(Stop { target: target(&instance.metadata), version });
+        if let Some(seen) = self.mine.map(|one| &one.metadata).filter(|seen| seen.deletion_timestamp.is_none()) {
+            let version = seen.resource_version.clone().unwrap_or_default();
+            self.plan.stop = Some(Stop { target: target(seen), version });
         }
     }
 
     /// Nothing is to be started or stopped: the instance hears that the VM has changed, if the change is none of its own.
     fn follow(&mut self) {
         let Some(instance) = self.mine.filter(|one| !one.is_marked_for_deletion() && !one.is_final()) else { return };
-        let generation = self.seen.vm.metadata.generation.unwrap_or(0).to_string();
-        let known = instance.metadata.annotations.as_ref().and_then(|all| all.get(annotation::VM_GENERATION));
-        if known != Some(&generation) && self.needs_restart() == Some(false) {
+        if !revision::has_heard_of(self.seen.vm, instance) && self.needs_restart() == Some(false) {
+            let generation = self.seen.vm.metadata.generation.unwrap_or(0).to_string();
             let patch = json!({ "metadata": { "annotations": { annotation::VM_GENERATION: generation } } });
             self.plan.instances.push((target(&instance.metadata), patch_of(&instance.metadata, patch)));
         }
@@ -341,10 +339,13 @@ impl Making<'_> {
 
     /// Whether the instance lacks something that the VM asks for by now; none if nobody knows what it was started from.
     fn needs_restart(&self) -> Option<bool> {
-        let instance = self.mine?;
+        let (vm, instance) = (self.seen.vm, self.mine?);
+        if revision::has_heard_of(vm, instance) {
+            return Some(false);
+        }
         let name = instance.status.as_ref()?.virtual_machine_revision_name.as_deref()?;
         let revision = self.seen.revisions.iter().find(|one| one.metadata.name.as_deref() == Some(name))?;
-        Some(revision::needs_restart(&revision::specification(revision)?, &self.seen.vm.spec, instance))
+        Some(revision::needs_restart(&revision::specification(revision)?, &vm.spec, instance))
     }
 
     /// What the guest of an instance that ends has seen is kept for the next one: it finds its devices where they were.
@@ -354,8 +355,7 @@ impl Making<'_> {
         let seen = ended.and_then(|instance| instance.metadata.annotations.as_ref()?.get(annotation::GUEST));
         let known = vm.annotations.as_ref().and_then(|annotations| annotations.get(annotation::GUEST));
         if let Some(seen) = seen.filter(|seen| Some(*seen) != known && self.plan.vm.is_none()) {
-            let patch = json!({ "metadata": { "annotations": { annotation::GUEST: seen } } });
-            self.plan.vm = Some(patch_of(vm, patch));
+            self.plan.vm = Some(patch_of(vm, json!({ "metadata": { "annotations": { annotation::GUEST: seen } } })));
         }
     }
 

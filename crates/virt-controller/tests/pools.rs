@@ -19,6 +19,9 @@ use tokio::time::sleep;
 #[expect(dead_code, reason = "each test uses a part of it")]
 mod support;
 
+#[path = "pools/hollow.rs"]
+mod hollow;
+
 use support::{World, spec};
 
 fn pools(world: &World) -> Api<VirtualMachinePool> {
@@ -154,58 +157,6 @@ async fn play_until_ready(world: &World, count: usize, done: impl AsyncFn(&World
     let pool = pools(world).get("farm").await.unwrap();
     assert_eq!(json!(pool.status), json!(null), "never ready");
     most
-}
-
-async fn all_have(world: &World, hostname: &str) -> bool {
-    instances(world).await.iter().all(|one| one.spec.hostname.as_deref() == Some(hostname))
-}
-
-#[tokio::test(start_paused = true)]
-async fn fifty_vms_are_scaled_and_updated_while_nodes_die() {
-    const COUNT: usize = 50;
-    let world = World::start().await;
-    create(&world, COUNT, &json!({ "maxUnavailable": "20%", "autohealing": { "startUpFailureThreshold": 1 } })).await;
-    let all: BTreeSet<String> = (0..COUNT).map(|number| format!("farm-{number}")).collect();
-    assert_eq!(names(&world, COUNT).await, all);
-    play_until_ready(&world, COUNT, async |_| true).await;
-    let shown = status(&world, |status| status.ready_replicas == Some(50)).await;
-    assert_eq!((shown.replicas, shown.label_selector.as_deref()), (Some(50), Some("app=farm")));
-    let seen = pools(&world).get_scale("farm").await.unwrap();
-    assert_eq!(seen.status.as_ref().map(|status| status.replicas), Some(50));
-
-    // A new template reaches all of them, and no more than a fifth are down at a time.
-    change(&world, &another_template("second")).await;
-    let most = play_until_ready(&world, COUNT, async |world| all_have(world, "second").await).await;
-    assert!((1..=10).contains(&most), "{most} were unavailable at a time");
-
-    // A node dies with a third of them: they come back by themselves, and the pool stays what it is.
-    let before: BTreeSet<Option<String>> =
-        world.vms().list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::uid).collect();
-    for instance in instances(&world).await.iter().step_by(3) {
-        world.phase(&instance.name_any(), "Failed").await;
-    }
-    play_until_ready(&world, COUNT, async |_| true).await;
-    let after: BTreeSet<Option<String>> =
-        world.vms().list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::uid).collect();
-    assert_eq!(before, after);
-
-    // Smaller and larger again: the lowest numbers are used again.
-    scale(&world, 20).await;
-    let left = names(&world, 20).await;
-    // Until they are gone, their numbers are taken.
-    until("the end of the others", async || {
-        play(&world).await;
-        (world.vms().list(&ListParams::default()).await.unwrap().items.len() == 20).then_some(())
-    })
-    .await;
-    scale(&world, COUNT).await;
-    play_until_ready(&world, COUNT, async |_| true).await;
-    assert_eq!(names(&world, COUNT).await, all);
-    assert!(left.is_subset(&all));
-    status(&world, |status| status.ready_replicas == Some(50)).await;
-    world.writes();
-    sleep(Duration::from_secs(3600)).await;
-    assert_eq!(world.writes(), Vec::<String>::new(), "at rest nobody writes");
 }
 
 /// One that fails at each start is given up after as many as the pool says, and one that waits for an image after as long; each is

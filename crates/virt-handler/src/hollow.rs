@@ -34,7 +34,7 @@ use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Key, controller_of};
+use manager::cache::{Cache, Index, Keeping, Key, controller_of};
 use manager::context::{Chance, Context, Now};
 use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, work};
@@ -133,8 +133,9 @@ impl HollowHandlers {
     #[must_use]
     pub fn over(context: &Context, names: impl IntoIterator<Item = String>, machines: Machines, twin: Twin) -> Self {
         let names: Arc<BTreeSet<String>> = Arc::new(names.into_iter().collect());
-        let vmis: Cache<VirtualMachineInstance> = context.caches.of(&[]);
-        let pods: Cache<Pod> = context.caches.selected(OUR_PODS, &[(CONTROLLER, controller_of)]);
+        let vmis: Cache<VirtualMachineInstance> = context.caches.kept("", Keeping::packed(), &[]);
+        let indexes = [(CONTROLLER, controller_of as Index<Pod>)];
+        let pods: Cache<Pod> = context.caches.kept(OUR_PODS, Keeping::slim_and_packed(), &indexes);
         let queue: Queue<Work> = context.queue("hollow-handlers");
         let of_launchers = pods.clone();
         let name_of = move |id: &LauncherId| {

@@ -43,7 +43,7 @@ fn seed(name: &str) -> Value {
     })
 }
 
-fn guest() -> Value {
+pub(super) fn guest() -> Value {
     json!({
         "terminationGracePeriodSeconds": 5,
         "domain": {
@@ -58,7 +58,7 @@ fn guest() -> Value {
     })
 }
 
-fn machine(name: &str, strategy: &str) -> Value {
+pub(super) fn machine(name: &str, strategy: &str) -> Value {
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
         "metadata": { "name": name },
@@ -74,7 +74,7 @@ fn doomed(name: &str, strategy: &str, fate: &str) -> Value {
     vm
 }
 
-fn apply(kubectl: &Kubectl, object: &Value) -> Result<String> {
+pub(super) fn apply(kubectl: &Kubectl, object: &Value) -> Result<String> {
     kubectl.given(&["apply", "-f", "-"], &object.to_string())
 }
 

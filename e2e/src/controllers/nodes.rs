@@ -3,13 +3,14 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{Check, Cluster, WAIT};
-use crate::clients::kubectl::Kubectl;
+use crate::clients::kubectl::{Kubectl, has};
 
 /// The checks in the order they run, on two nodes; the last one loses them.
 pub(super) const CHECKS: &[(&str, Check)] = &[
     ("cordon_keeps_new_pods_away", cordon),
     ("drain_moves_pods", drain),
     ("a_taint_without_execution_evicts", taint),
+    ("drain_takes_no_more_than_a_budget_allows", budget),
     ("nodes_whose_process_ended_are_lost", lost),
 ];
 
@@ -62,6 +63,24 @@ fn taint(cluster: &mut Cluster) -> Result<()> {
     let nodes = places(kubectl)?;
     ensure!(nodes == ["hollow-0"; 4], "they run on {nodes:?}");
     kubectl.ok(&["taint", "nodes", "hollow-1", "k:NoExecute-"]).map(drop)
+}
+
+/// Nobody goes whom a budget protects, and kubectl says why; once the budget allows one at a time, all move.
+fn budget(cluster: &mut Cluster) -> Result<()> {
+    let kubectl = &cluster.kubectl;
+    kubectl.ok(&["create", "poddisruptionbudget", "web", "--selector=app=web", "--min-available=100%"])?;
+    kubectl.ok(&["wait", "--for=jsonpath={.status.expectedPods}=4", "pdb/web", WAIT])?;
+    let refused = kubectl.refused(&["drain", "hollow-0", "--ignore-daemonsets", "--timeout=2s"], "")?;
+    has(&refused, "would violate the pod's disruption budget")?;
+    let nodes = places(kubectl)?;
+    ensure!(nodes == ["hollow-0"; 4], "they run on {nodes:?}");
+    kubectl.ok(&["patch", "pdb", "web", "--type=merge", "-p", "{\"spec\":{\"minAvailable\":3}}"])?;
+    kubectl.ok(&["drain", "hollow-0", "--ignore-daemonsets", WAIT])?;
+    empty(kubectl, "web", "hollow-0")?;
+    let nodes = places(kubectl)?;
+    ensure!(nodes == ["hollow-1"; 4], "they run on {nodes:?}");
+    kubectl.ok(&["delete", "pdb", "web"])?;
+    kubectl.ok(&["uncordon", "hollow-0"]).map(drop)
 }
 
 /// A node that is there says so every ten seconds, so that a shorter patience is only for where none is left.

@@ -13,7 +13,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Key, controller_of, namespace_of};
+use manager::cache::{Cache, Keeping, Key, controller_of, namespace_of};
 use manager::context::{Context, Now, Started};
 use manager::events::Recorder;
 use manager::kit::{Kit, Orphans, Reconciler, Remembered, Written};
@@ -49,7 +49,7 @@ pub fn start(context: &Context, settings: &Settings) -> Started {
         asking: settings.asking.clone(),
         volumes: context.caches.of(&[("namespace", namespace_of)]),
         claims: context.caches.of(&[("namespace", namespace_of)]),
-        pods: context.caches.of(&[("controller", controller_of)]),
+        pods: context.caches.kept("", Keeping::slim(), &[("controller", controller_of)]),
         classes: context.caches.of(&[]),
         profiles: context.caches.of(&[]),
         sources: context.caches.of(&[]),

@@ -30,7 +30,7 @@ pub fn start(context: &Context, workers: usize) -> Started {
         client: context.client.clone(),
         deployments: context.caches.of(&[]),
         sets: context.caches.of(&[]),
-        pods: context.caches.of(&indexes::PODS),
+        pods: indexes::pods(&context.caches),
         queue: kit.queue(),
         taken_names: kit.remembers("names of others' replica sets"),
         recorder: context.recorder.clone(),

@@ -34,7 +34,7 @@ const BUDGETS: [(&str, Index<PodDisruptionBudget>); 1] = [("namespace", namespac
 #[must_use]
 pub fn start(context: &Context) -> Started {
     let (kit, caches) = (Kit::new(NAME, context), &context.caches);
-    let (budgets, pods) = (caches.of(&BUDGETS), caches.of(&indexes::PODS));
+    let (budgets, pods) = (caches.of(&BUDGETS), indexes::pods(caches));
     let workloads = Workloads {
         deployments: caches.of(&[]),
         replica_sets: caches.of(&[]),

@@ -48,7 +48,7 @@ pub fn start(context: &Context, options: Options) -> Started {
     let controller = Slices {
         client: context.client.clone(),
         services: context.caches.of(&indexes::SERVICES),
-        pods: context.caches.of(&indexes::PODS),
+        pods: indexes::pods(&context.caches),
         nodes: context.caches.of(&[]),
         slices: context.caches.of(&SLICES),
         queue: kit.queue(),

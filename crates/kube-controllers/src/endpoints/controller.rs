@@ -29,7 +29,7 @@ pub fn start(context: &Context, workers: usize) -> Started {
     let controller = Controller {
         client: context.client.clone(),
         services: context.caches.of(&indexes::SERVICES),
-        pods: context.caches.of(&indexes::PODS),
+        pods: indexes::pods(&context.caches),
         endpoints: context.caches.of(&[]),
         written: kit.written(),
         times: kit.remembers("times of changes"),

@@ -87,7 +87,7 @@ impl NodeLifecycleController {
             nodes: context.caches.of(&[]),
             leases: context.caches.with_fields(&format!("metadata.namespace={LEASES}"), &[]),
             fresh_leases: Api::namespaced(context.caches.reader().clone(), LEASES),
-            pods: context.caches.of(&indexes::PODS),
+            pods: indexes::pods(&context.caches),
             queue: context.queue(NAME),
             recorder: context.recorder.of(COMPONENT),
             memory: Arc::default(),

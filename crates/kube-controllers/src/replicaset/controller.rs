@@ -37,7 +37,7 @@ pub(crate) fn start_for<K: Replicated>(kit: Kit, context: &Context, workers: usi
     let controller = Controller::<K> {
         client: context.client.clone(),
         sets: context.caches.of(&[]),
-        pods: context.caches.of(&indexes::PODS),
+        pods: indexes::pods(&context.caches),
         queue: kit.queue(),
         expected: kit.expected(),
         taken_names: kit.remembers("names of others' pods"),

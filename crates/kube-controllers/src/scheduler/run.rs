@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Binding, Namespace, Node, ObjectReference, Pod}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Changed, Key, controller_of};
+use manager::cache::{Cache, Changed, Keeping, Key, controller_of};
 use manager::context::{Context, Now};
 use manager::errors::{chain, is_race};
 use manager::events::{Kind, Recorder};
@@ -60,7 +60,8 @@ impl Scheduler {
         Self {
             client: context.client.clone(),
             name: name.to_owned(),
-            pods: context.caches.of(&[]),
+            // Read once, when they come.
+            pods: context.caches.kept("", Keeping::slim_and_packed(), &[]),
             nodes: context.caches.of(&[]),
             namespaces: context.caches.of(&[]),
             recorder: context.recorder.of(name),

@@ -1,11 +1,11 @@
 //! Which events are written, and which of them are one. Pure: the time is passed in.
 
-use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Happened, Kind};
+use super::Happened;
 
 /// Events about one object that may come at once, and how long the next one takes.
 const BURST: f64 = 25.0;
@@ -41,15 +41,23 @@ impl Written {
     }
 }
 
-/// Which object, and what about it.
-type Subject = (String, Kind, String);
-type Identity = (Subject, String);
+/// Stands for a text, or several, in a tenth of the memory. It is the same in every process.
+type Mark = u64;
+
+fn mark(of: impl Hash) -> Mark {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
 
 #[derive(Default)]
 pub(super) struct Correlator {
-    written: BTreeMap<Identity, Known>,
-    texts: BTreeMap<Subject, Vec<(String, Timestamp)>>,
-    buckets: BTreeMap<String, (f64, Timestamp)>,
+    /// By object, kind, reason and text.
+    written: BTreeMap<Mark, Known>,
+    /// By object, kind and reason.
+    texts: BTreeMap<Mark, Vec<(Mark, Timestamp)>>,
+    /// By object.
+    buckets: BTreeMap<Mark, (f64, Timestamp)>,
 }
 
 struct Known {
@@ -62,20 +70,19 @@ impl Correlator {
     /// What to write about it, if anything.
     pub(super) fn take(&mut self, mut happened: Happened, now: Timestamp) -> Option<Written> {
         let object = object(&happened);
-        if !self.has_token(&object, now) {
+        if !self.has_token(object, now) {
             return None;
         }
-        let subject: Subject = (object, happened.kind, happened.reason.clone());
-        make_room(&mut self.texts, &subject, |texts| texts.last().map_or(Timestamp::MIN, |(_, at)| *at));
-        let texts = self.texts.entry(subject.clone()).or_default();
-        texts.retain(|(text, at)| now.duration_since(*at) <= WINDOW && *text != happened.message);
-        texts.push((happened.message.clone(), now));
+        let (subject, text) = (mark((object, happened.kind.as_str(), &happened.reason)), mark(&happened.message));
+        make_room(&mut self.texts, subject, |texts| texts.last().map_or(Timestamp::MIN, |(_, at)| *at));
+        let texts = self.texts.entry(subject).or_default();
+        texts.retain(|(known, at)| now.duration_since(*at) <= WINDOW && *known != text);
+        texts.push((text, now));
         let combined = texts.len() >= MOST_TEXTS;
-        let text = if combined { String::new() } else { happened.message.clone() };
         if combined {
             happened.message = format!("{COMBINED}{}", happened.message);
         }
-        let identity = (subject, text);
+        let identity = mark((subject, (!combined).then_some(text)));
         if let Some(known) = self.written.get_mut(&identity) {
             known.count = known.count.saturating_add(1);
             known.last = now;
@@ -84,7 +91,7 @@ impl Correlator {
         // As Kubernetes names events: the object, and the time in hexadecimal.
         let object = happened.about.name.as_deref().unwrap_or_default();
         let name = format!("{object}.{:x}", now.as_nanosecond().saturating_add(self.written.len() as i128));
-        make_room(&mut self.written, &identity, |known| known.last);
+        make_room(&mut self.written, identity, |known| known.last);
         self.written.insert(identity, Known { name: name.clone(), count: 1, last: now });
         Some(Written::New { name, happened })
     }
@@ -95,9 +102,9 @@ impl Correlator {
         self.written.retain(|_, known| known.name != *name);
     }
 
-    fn has_token(&mut self, object: &str, now: Timestamp) -> bool {
+    fn has_token(&mut self, object: Mark, now: Timestamp) -> bool {
         make_room(&mut self.buckets, object, |(_, at)| *at);
-        let (tokens, at) = self.buckets.entry(object.to_owned()).or_insert((BURST, now));
+        let (tokens, at) = self.buckets.entry(object).or_insert((BURST, now));
         let gained = now.duration_since(*at).as_secs_f64() / REFILL.as_secs_f64();
         (*tokens, *at) = ((*tokens + gained).min(BURST), now);
         let has = *tokens >= 1.0;
@@ -109,25 +116,19 @@ impl Correlator {
 }
 
 /// Lets the oldest go where one comes that is not known yet.
-fn make_room<Q: Ord + ?Sized, K: Ord + Clone + Borrow<Q>, V>(
-    known: &mut BTreeMap<K, V>,
-    coming: &Q,
-    last: impl Fn(&V) -> Timestamp,
-) {
-    if known.len() < MOST_REMEMBERED || known.contains_key(coming) {
+fn make_room<V>(known: &mut BTreeMap<Mark, V>, coming: Mark, last: impl Fn(&V) -> Timestamp) {
+    if known.len() < MOST_REMEMBERED || known.contains_key(&coming) {
         return;
     }
-    if let Some(oldest) = known.iter().min_by_key(|(_, value)| last(value)).map(|(key, _)| key.clone()) {
-        known.remove(oldest.borrow());
+    if let Some(oldest) = known.iter().min_by_key(|(_, value)| last(value)).map(|(key, _)| *key) {
+        known.remove(&oldest);
     }
 }
 
-fn object(happened: &Happened) -> String {
-    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+/// Each component has its own say.
+fn object(happened: &Happened) -> Mark {
     let about = &happened.about;
-    let object = [&about.kind, &about.namespace, &about.name, &about.uid].map(text).join("/");
-    // Each component has its own say.
-    format!("{}/{object}", happened.component)
+    mark((&happened.component, &about.kind, &about.namespace, &about.name, &about.uid))
 }
 
 #[cfg(test)]
@@ -135,6 +136,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ObjectReference;
 
     use super::*;
+    use crate::events::Kind;
 
     fn happened(message: &str) -> Happened {
         let about = ObjectReference { name: Some("p".to_owned()), ..ObjectReference::default() };
@@ -183,7 +185,9 @@ mod tests {
         let Correlator { written, texts, buckets } = &correlator;
         assert!(written.len() <= MOST_REMEMBERED);
         assert_eq!((texts.len(), buckets.len()), (MOST_REMEMBERED, MOST_REMEMBERED));
-        assert!(!buckets.contains_key("test////0"), "the oldest went");
+        let mut oldest = happened("x");
+        oldest.about.name = Some("0".to_owned());
+        assert!(!buckets.contains_key(&object(&oldest)), "the oldest went");
     }
 
     #[test]

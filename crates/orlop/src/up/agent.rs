@@ -106,7 +106,7 @@ async fn serve(task: Task, home: super::home::Home, node: node::Arguments, data:
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
         () = control::serve(control, || reporter.report()) => anyhow::bail!("the control socket failed"),
-        never = process_memory::give_back() => match never {},
+        never = process_memory::give_back(|| {}) => match never {},
     }
     components.stop().await;
     Ok(())

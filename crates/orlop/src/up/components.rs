@@ -55,6 +55,15 @@ impl Components {
         Self { server, pages: BTreeMap::new(), running: JoinSet::new(), stop: watch::Sender::new(false) }
     }
 
+    /// What has the caches that programs share forget what they can read again.
+    pub(crate) fn forgetting(&self) -> impl Fn() + use<> {
+        let caches = match &self.server {
+            Server::Here { caches, .. } => Some(caches.clone()),
+            Server::There(_) => None,
+        };
+        move || caches.iter().for_each(Caches::cool)
+    }
+
     /// Starts a program with its own rights, and each of its controllers with those of its account.
     pub(crate) fn start<S: Send + Sync + 'static>(
         &mut self,

@@ -17,6 +17,7 @@ use manager::worker::Next;
 use manager::writing::{create, delete};
 
 use super::{ClonePlan, Observed, decide, restore_name, snapshot_name, target_name};
+use crate::indexes;
 
 /// As the flag `--controllers` knows it.
 pub const NAME: &str = "clone-controller";
@@ -28,7 +29,7 @@ pub(crate) fn start(context: &Context, workers: usize) -> Started {
     let controller = Clones {
         client: context.client.clone(),
         clones: caches.of(&[("name", names_of)]),
-        vms: caches.of(&[]),
+        vms: indexes::vms(caches),
         snapshots: caches.of(&[]),
         contents: caches.of(&[]),
         restores: caches.of(&[]),

@@ -6,7 +6,7 @@ use api::migration::VirtualMachineInstanceMigration as Migration;
 use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use kube::{Client, ResourceExt as _};
-use manager::cache::{Cache, Changed, Key, controller_of};
+use manager::cache::{Cache, Changed, Key};
 use manager::claim;
 use manager::context::{Context, Started};
 use manager::errors::chain;
@@ -32,8 +32,8 @@ pub(crate) fn start(context: &Context, workers: usize) -> Started {
     let controller = Evacuations {
         client: context.client.clone(),
         nodes: caches.of(&[]),
-        vmis: caches.of(&indexes::VMIS),
-        pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
+        vmis: indexes::vmis(caches),
+        pods: indexes::pods(caches),
         migrations: caches.of(&indexes::MIGRATIONS),
         configuration: Configuration::new(context),
         expected: kit.expected(),
@@ -48,15 +48,20 @@ fn feed(kit: Kit, controller: &Evacuations) -> Kit {
     let Evacuations { nodes, vmis, pods, migrations, configuration, expected, .. } = controller;
     let (of_migration, of_pod, of_end, of_configuration) =
         (vmis.clone(), vmis.clone(), controller.leaving(), controller.leaving());
+    let known = nodes.clone();
     let expected = expected.clone();
     kit.watch(nodes, |change: &Changed<Node>| {
         // Every node says every few seconds that it is well; that is no news here.
         let taints = |node: &Option<Arc<Node>>| node.as_ref().map(|node| taints(node).to_vec());
         (taints(&change.old) != taints(&change.new)).then(|| change.key.clone())
     })
-    .watch(vmis, |change: &Changed<VirtualMachineInstance>| {
+    // What happens on a node that nobody has to leave is no news: to look at all of its instances each time would take more
+    // than all else that is done for them.
+    .watch(vmis, move |change: &Changed<VirtualMachineInstance>| {
+        let is_marked = [&change.old, &change.new].into_iter().flatten().any(|vmi| marked(vmi).is_some());
         let [before, now] = [&change.old, &change.new].map(|vmi| node_key(vmi.as_deref()?));
-        before.into_iter().chain(now)
+        let is_left = |key: &Key| is_marked || known.get(key).is_some_and(|node| !taints(&node).is_empty());
+        before.into_iter().chain(now).filter(is_left).collect::<Vec<_>>()
     })
     .watch(migrations, move |change: &Changed<Migration>| {
         let [before, now] = [&change.old, &change.new].map(|one| node_of(one.as_deref()?).map(Key::cluster));

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
-use manager::cache::{Cache, Changed, Key};
+use manager::cache::{Cache, Changed, Keeping, Key};
 use manager::context::{Chance, Context, Now, Started};
 use manager::events::Recorder;
 use manager::kit::{Expected, Kit, Orphans, Reconciler, Remembered, Written};
@@ -61,12 +61,12 @@ pub(crate) fn start(context: &Context, shared: Shared, workers: usize) -> Starte
         client: context.client.clone(),
         configuration: Configuration::new(context),
         exports: caches.of(&[("source", source_of), ("namespace", manager::cache::namespace_of)]),
-        vms: caches.of(&[("claim", indexes::claims_of_vm)]),
-        vmis: caches.of(&indexes::VMIS),
+        vms: indexes::vms(caches),
+        vmis: indexes::vmis(caches),
         snapshots: caches.of(&[]),
         contents: caches.of(&[]),
         claims: caches.of(&[]),
-        pods: caches.of(&[("claim", claims_of_pod)]),
+        pods: caches.kept("", Keeping::slim_and_packed(), &[("claim", claims_of_pod)]),
         services: caches.of(&[]),
         shared,
         expected: kit.expected(),

@@ -41,8 +41,8 @@ pub(crate) fn start(
     let controller = Migrations {
         client: context.client.clone(),
         migrations: caches.of(&indexes::MIGRATIONS),
-        vmis: caches.of(&indexes::VMIS),
-        pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
+        vmis: indexes::vmis(caches),
+        pods: indexes::pods(caches),
         policies: caches.of(&[]),
         nodes: caches.of(&[]),
         configuration: Configuration::new(context),

@@ -7,7 +7,7 @@ use api::vmi::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use manager::cache::{Cache, Changed, Key, controller_of};
+use manager::cache::{Cache, Changed, Key};
 use manager::context::{Context, Now, Started};
 use manager::events::Recorder;
 use manager::kit::{Kit, Reconciler};
@@ -27,8 +27,8 @@ pub fn start(context: &Context, workers: usize) -> Started {
     let controller = Nodes {
         client: context.client.clone(),
         nodes: context.caches.of(&[]),
-        vmis: context.caches.of(&indexes::VMIS),
-        pods: context.caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
+        vmis: indexes::vmis(&context.caches),
+        pods: indexes::pods(&context.caches),
         recorder: context.recorder.of("node-controller"),
         now: context.now.clone(),
     };
@@ -73,6 +73,10 @@ impl Reconciler for Nodes {
     /// The key is a node's; it may be gone.
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
         let (node, name) = (self.nodes.get(key), key.name.as_str());
+        // The usual case, at each start of an instance: its neighbours need not be looked at.
+        if let Some(left) = super::heard_for(node.as_deref(), (self.now)()) {
+            return Ok(Next::After(left));
+        }
         let mut instances: Instances = Vec::new();
         for vmi in self.vmis.find("node", name).into_iter().filter(|vmi| !vmi.is_final()) {
             let pods = self.pods.find("controller", vmi.metadata.uid.as_deref().unwrap_or_default());

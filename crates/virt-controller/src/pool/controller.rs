@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Changed, Key, controller_of, namespace_of};
+use manager::cache::{Cache, Changed, Key, controller_of};
 use manager::claim::Target;
 use manager::context::{Context, Now, Started};
 use manager::errors::{chain, is_race};
@@ -36,9 +36,9 @@ pub(crate) fn start(context: &Context, data_volumes: DataVolumes, workers: usize
     let controller = Pools {
         client: context.client.clone(),
         pools: caches.of(&[]),
-        vms: caches.of(&[("namespace", namespace_of)]),
-        instances: caches.of(&indexes::VMIS),
-        revisions: caches.of(&[("controller", controller_of)]),
+        vms: indexes::vms(caches),
+        instances: indexes::vmis(caches),
+        revisions: indexes::revisions(caches),
         nodes: caches.of(&[]),
         data_volumes,
         expected: kit.expected(),
@@ -120,15 +120,15 @@ impl Reconciler for Pools {
         if let Some(left) = self.expected.remaining(key) {
             return Ok(Next::After(left));
         }
-        let vms = self.vms.find("namespace", &key.namespace);
+        let uid = pool.uid().unwrap_or_default();
+        let vms = self.vms.find("controller", &uid);
         // What the cache does not show yet comes, and is news then.
         if vms.iter().any(|vm| self.vm_written.is_behind(&Key::of(&**vm), &**vm)) {
             return Ok(Next::Wait);
         }
-        let uid = pool.uid().unwrap_or_default();
-        let of_pool = vms.iter().filter(|vm| controller_of(&***vm).contains(&uid));
         let instances: Vec<Arc<VirtualMachineInstance>> =
-            of_pool.filter_map(|vm| self.instances.get(&Key::of(&**vm))).collect();
+            vms.iter().filter_map(|vm| self.instances.get(&Key::of(&**vm))).collect();
+        let in_use = self.vms.keys("namespace", &key.namespace);
         let node = |instance: &VirtualMachineInstance| instance.status.as_ref()?.node_name.clone();
         let nodes: BTreeMap<String, Arc<Node>> = instances
             .iter()
@@ -139,6 +139,7 @@ impl Reconciler for Pools {
         let observed = Observed {
             pool: &pool,
             vms: vms.iter().map(|vm| &**vm).collect(),
+            in_use: in_use.iter().map(|key| key.name.as_str()).collect(),
             instances: instances
                 .iter()
                 .map(|instance| (instance.metadata.name.as_deref().unwrap_or_default(), &**instance))

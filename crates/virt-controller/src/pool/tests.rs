@@ -73,6 +73,7 @@ impl World {
         let seen = Observed {
             pool: &self.pool,
             vms: self.vms.iter().collect(),
+            in_use: self.vms.iter().map(name).collect(),
             instances: self.instances.iter().map(|one| (one.metadata.name.as_deref().unwrap(), one)).collect(),
             nodes: self.nodes.iter().map(|(name, labels)| (name.as_str(), labels)).collect(),
             revisions: self.revisions.iter().collect(),

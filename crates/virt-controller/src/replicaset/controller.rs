@@ -30,7 +30,7 @@ pub fn start(context: &Context, workers: usize) -> Started {
     let controller = ReplicaSets {
         client: context.client.clone(),
         sets: context.caches.of(&[]),
-        instances: context.caches.of(&indexes::VMIS),
+        instances: indexes::vmis(&context.caches),
         queue: kit.queue(),
         expected: kit.expected(),
         written: kit.written(),
@@ -69,11 +69,15 @@ impl Reconciler for ReplicaSets {
         if let Some(left) = self.expected.remaining(key) {
             return Ok(Next::After(left));
         }
-        let near = self.instances.find("namespace", &key.namespace);
+        // Its own, and those that nothing controls and that it may adopt; of all others, their names.
+        let mut near = self.instances.find("controller", set.metadata.uid.as_deref().unwrap_or_default());
+        near.extend(self.instances.find("orphans", &key.namespace));
+        let mut taken_names = self.taken_names.get(key).unwrap_or_default();
+        taken_names.extend(self.instances.keys("namespace", &key.namespace).into_iter().map(|key| key.name));
         let observed = Observed {
             set: &set,
             instances: near.iter().map(|instance| &**instance).collect(),
-            taken_names: self.taken_names.get(key).unwrap_or_default(),
+            taken_names,
             failure: self.failures.get(key),
         };
         match decide(&observed, (self.now)()) {

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
-use manager::cache::{Cache, Changed, Index, Key, controller_of};
+use manager::cache::{Cache, Changed, Index, Key};
 use manager::context::{Context, Now, Started};
 use manager::events::Recorder;
 use manager::kit::{Kit, Reconciler, Remembered, Written};
@@ -50,10 +50,10 @@ pub(crate) fn start(
         restores: caches.of(&[("vm", target_of), ("snapshot", snapshot_of), ("claim", claims_of)]),
         snapshots: caches.of(&[]),
         contents: caches.of(&[]),
-        vms: caches.of(&[]),
-        vmis: caches.of(&indexes::VMIS),
+        vms: indexes::vms(caches),
+        vmis: indexes::vmis(caches),
         claims: caches.of(&[]),
-        revisions: caches.of(&[("controller", controller_of)]),
+        revisions: indexes::revisions(caches),
         data_volumes,
         volume_snapshots,
         written: kit.written(),

@@ -15,7 +15,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Changed, Key, controller_of};
+use manager::cache::{Cache, Changed, Key};
 use manager::context::{Context, Now, Started};
 use manager::errors::chain;
 use manager::events::{Kind, Recorder};
@@ -47,11 +47,11 @@ pub(crate) fn start(
         client: context.client.clone(),
         snapshots: caches.of(&[("vm", vm_of)]),
         contents: caches.of(&[("snapshot", snapshot_of)]),
-        vms: caches.of(&[("claim", indexes::claims_of_vm)]),
-        vmis: caches.of(&indexes::VMIS),
+        vms: indexes::vms(caches),
+        vmis: indexes::vmis(caches),
         claims: caches.of(&[]),
-        pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
-        revisions: caches.of(&[("controller", controller_of)]),
+        pods: indexes::pods(caches),
+        revisions: indexes::revisions(caches),
         data_volumes,
         volume_snapshots,
         written: kit.written(),

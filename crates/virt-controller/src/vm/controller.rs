@@ -12,7 +12,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Key, controller_of};
+use manager::cache::{Cache, Key};
 use manager::context::{Chance, Context, Now, Started};
 use manager::errors::chain;
 use manager::events::{Kind, Recorder};
@@ -22,7 +22,7 @@ use manager::writing::{create, delete, delete_as_seen, is_namespace_terminating,
 use serde_json::Value;
 
 use super::instancetypes::choose;
-use super::{Observed, Plan, Start, Stop, decide};
+use super::{Observed, Plan, Start, Stop, decide, revision};
 use crate::configuration::Configuration;
 use crate::data_volumes::DataVolumes;
 use crate::indexes;
@@ -43,11 +43,11 @@ pub(crate) fn start(
     workers: usize,
 ) -> Started {
     let (kit, caches) = (Kit::new(NAME, context), &context.caches);
-    let revisions = caches.of(&[("controller", controller_of)]);
+    let revisions = indexes::revisions(caches);
     let controller = Vms {
         client: context.client.clone(),
-        vms: caches.of(&[("claim", indexes::claims_of_vm)]),
-        vmis: caches.of(&indexes::VMIS),
+        vms: indexes::vms(caches),
+        vmis: indexes::vmis(caches),
         claims: caches.of(&[]),
         kinds: Kinds::new(caches, revisions.clone()),
         revisions,
@@ -116,7 +116,14 @@ impl Vms {
         let uid = vm.metadata.uid.as_deref().unwrap_or_default();
         let config = self.configuration.current();
         let strays = self.vmis.find("controller", uid);
-        let revisions = self.revisions.find("controller", uid);
+        // At rest there is nothing to learn from them, and to read them takes longer than all the rest.
+        let known = self.revisions.keys("controller", uid);
+        let is_news = |key: &Key| !instance.is_some_and(|instance| revision::was_started_from(instance, &key.name));
+        let follows = instance.is_none_or(|instance| revision::has_heard_of(vm, instance));
+        let revisions = match follows && !known.iter().any(is_news) {
+            true => Vec::new(),
+            false => self.revisions.find("controller", uid),
+        };
         let of_cache = |name: &String| self.claims.get(&Key { namespace: key.namespace.clone(), name: name.clone() });
         let named = indexes::claim_names_of_vm(vm);
         let volumes = self.data_volumes.of(&key.namespace);

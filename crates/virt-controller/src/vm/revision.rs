@@ -1,5 +1,6 @@
 //! What a VM was started from: its specification as a ControllerRevision, and what a change since then means.
 
+use api::names::annotation;
 use api::owner::controller_reference;
 use api::vm::{InstancetypeStatusRef, VirtualMachine, VirtualMachineSpec};
 use api::vmi::VirtualMachineInstance;
@@ -52,6 +53,19 @@ pub fn of_start(vm: &VirtualMachine, chosen: &Chosen) -> ControllerRevision {
 pub fn specification(revision: &ControllerRevision) -> Option<VirtualMachineSpec> {
     let RawExtension(data) = revision.data.as_ref()?;
     serde_json::from_value(data.get("spec")?.clone()).ok()
+}
+
+/// Whether an instance was made of the VM as it is, or was told that the VM has changed without it.
+pub(super) fn has_heard_of(vm: &VirtualMachine, instance: &VirtualMachineInstance) -> bool {
+    let generation = vm.metadata.generation.unwrap_or(0).to_string();
+    let annotations = instance.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(annotation::VM_GENERATION)) == Some(&generation)
+}
+
+/// Whether an instance was started from the revision of this name.
+pub(super) fn was_started_from(instance: &VirtualMachineInstance, revision: &str) -> bool {
+    let status = instance.status.as_ref();
+    status.and_then(|status| status.virtual_machine_revision_name.as_deref()) == Some(revision)
 }
 
 /// Whether the running instance lacks something that the VM asks for by now: only a restart brings it.

@@ -48,8 +48,8 @@ pub(crate) fn start(
     let (kit, caches) = (Kit::new(NAME, context), &context.caches);
     let controller = Vmis {
         client: context.client.clone(),
-        vmis: caches.of(&indexes::VMIS),
-        pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
+        vmis: indexes::vmis(caches),
+        pods: indexes::pods(caches),
         claims: caches.of(&[]),
         classes: caches.of(&[]),
         data_volumes,

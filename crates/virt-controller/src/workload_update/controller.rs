@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::core::Status;
 use kube::{Api, Client, ResourceExt as _};
-use manager::cache::{Cache, Changed, Key, controller_of};
+use manager::cache::{Cache, Changed, Key};
 use manager::context::{Context, Now, Started};
 use manager::errors::chain;
 use manager::events::{Kind, Recorder};
@@ -42,8 +42,8 @@ pub(crate) fn start(context: &Context, launcher: watch::Receiver<Launcher>) -> S
     let controller = Updates {
         client: context.client.clone(),
         kubevirts: configuration.objects().clone(),
-        vmis: caches.of(&indexes::VMIS),
-        pods: caches.selected(indexes::OUR_PODS, &[("controller", controller_of)]),
+        vmis: indexes::vmis(caches),
+        pods: indexes::pods(caches),
         migrations: caches.of(&indexes::MIGRATIONS),
         configuration,
         launcher,

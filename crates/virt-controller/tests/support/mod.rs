@@ -16,6 +16,8 @@ use virt_server::Component;
 
 /// A server with controllers of virtual machines, and a user beside them.
 pub(crate) struct World {
+    /// The server, for other programs.
+    pub(crate) server: testkit::world::World,
     /// The user's client.
     pub(crate) client: Client,
     /// What the KubeVirt object limits.
@@ -54,7 +56,7 @@ impl World {
         let (own, notes) = world.noted(&Component::VirtController);
         let limiter = RateLimiter::new(Limit { qps: 1.0, burst: 1 });
         let (launcher, following) = watch::channel(Launcher::new("launcher:v1"));
-        let this = Self { client: world.client(), limiter: limiter.clone(), notes, launcher };
+        let this = Self { server: world.clone(), client: world.client(), limiter: limiter.clone(), notes, launcher };
         prepare(&this).await;
         let context = world.context(change(own));
         let mut settings = Settings::following(following);

@@ -34,6 +34,7 @@ fn a_pool_that_cannot_be_acted_on_says_why() {
         let seen = Observed {
             pool: &pool,
             vms: Vec::new(),
+            in_use: BTreeSet::new(),
             instances: BTreeMap::new(),
             nodes: BTreeMap::new(),
             revisions: Vec::new(),
