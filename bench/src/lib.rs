@@ -7,6 +7,7 @@ pub mod density;
 pub mod garbage;
 pub mod rounds;
 pub mod scheduler;
+pub mod streams;
 pub mod volumes;
 mod watched;
 
