@@ -54,6 +54,8 @@ mod strategies;
 mod streams;
 #[path = "up/test_host.rs"]
 mod test_host;
+#[path = "up/tiny.rs"]
+mod tiny;
 #[path = "up/ways.rs"]
 mod ways;
 

@@ -25,6 +25,7 @@ use super::Test;
 use super::guests::{Terminal, linux};
 use super::sockets::{Socket, path};
 use super::test_host::{PATIENCE, TestHost};
+use super::tiny;
 use super::ways::{Running, lasting};
 
 pub(crate) const TESTS: &[(&str, Test)] =
@@ -40,9 +41,11 @@ const GUESTS: usize = 20;
 
 fn twenty_guests_are_looked_at_at_once() -> Result<()> {
     let machine = TestHost::up()?;
+    let folder = tempfile::tempdir()?;
+    let image = tiny::image(folder.path())?;
     let names: Vec<String> = (0..GUESTS).map(|number| format!("guest-{number}")).collect();
     for name in &names {
-        machine.create::<VirtualMachine>(linux(name, "Always")?)?;
+        machine.create::<VirtualMachine>(tiny::tiny(name, &image)?)?;
     }
     for name in &names {
         machine.phase(name, Phase::Running, None)?;
@@ -51,20 +54,20 @@ fn twenty_guests_are_looked_at_at_once() -> Result<()> {
     machine.runtime.block_on(async {
         let mut all = Vec::new();
         for name in &names {
-            let opened = Socket::open(&client, &path("v1", name, "console"), &[]).await?;
+            // Also what it said before.
+            let console = path("v1", name, "console?replay=true");
+            let opened = Socket::open(&client, &console, &[]).await?;
             all.push((name, opened.map_err(|refusal| anyhow::anyhow!("{name}: {refusal:?}"))?));
         }
         for (name, socket) in &mut all {
-            socket.send(b"\r").await?;
-            socket.until("login:").await.with_context(|| (*name).clone())?;
+            socket.until("ready").await.with_context(|| (*name).clone())?;
         }
         // Each hears its own guest, while all are open.
         for (name, socket) in &mut all {
-            socket.send(format!("{name}\r").as_bytes()).await?;
+            socket.send(format!("<{name}>").as_bytes()).await?;
         }
         for (name, socket) in &mut all {
-            socket.until(name).await?;
-            socket.until("assword:").await.with_context(|| (*name).clone())?;
+            socket.until(&format!("<{name}>")).await?;
         }
         Ok(())
     })
