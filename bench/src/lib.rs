@@ -8,6 +8,7 @@ pub mod garbage;
 pub mod growth;
 pub mod rounds;
 pub mod scheduler;
+pub mod streams;
 pub mod volumes;
 mod watched;
 

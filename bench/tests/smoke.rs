@@ -21,6 +21,18 @@ fn the_scheduler_is_measured() {
 }
 
 #[test]
+fn streams_are_measured() {
+    let told = run(env!("CARGO_BIN_EXE_streams"), &["--mib", "2", "--rounds", "1", "--keys", "5"]);
+    let figures: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let [down, up, keys] = &figures[..] else { panic!("{told}") };
+    for (figure, direction) in [(down, "down"), (up, "up")] {
+        assert_eq!(figure["direction"], direction);
+        assert!(figure["ratio"]["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{told}");
+    }
+    assert!(keys["median_ms"].as_f64().is_some_and(|millis| millis > 0.0), "{told}");
+}
+
+#[test]
 fn the_garbage_collector_is_measured() {
     let table = run(env!("CARGO_BIN_EXE_gc"), &["--owners", "1", "--store", "folder"]);
     assert!(table.starts_with("101 objects in 1 trees, debug build\n"), "{table}");

@@ -87,10 +87,17 @@ pub(crate) async fn get(client: &Client, (of, name): (Of, &str), what: &str) -> 
     bail!(problem(code, &body));
 }
 
-/// What the server says is wrong.
+/// What the server says is wrong: in a `Status`, or in plain words, of which the first line counts.
 fn problem(code: StatusCode, body: &[u8]) -> String {
-    let told = serde_json::from_slice::<Status>(body).map(|status| status.message);
-    told.unwrap_or_else(|_| format!("the server answered {code}"))
+    if let Ok(status) = serde_json::from_slice::<Status>(body) {
+        return status.message;
+    }
+    let words = String::from_utf8_lossy(body);
+    let words = words.lines().next().unwrap_or_default().trim();
+    if words.is_empty() {
+        return format!("the server answered {code}");
+    }
+    words.chars().filter(|letter| !letter.is_control()).collect()
 }
 
 /// A way into a guest, message by message.

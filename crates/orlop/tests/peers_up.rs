@@ -135,6 +135,9 @@ fn logs(kubectl: &Kubectl<'_>) -> Result<()> {
     ensure!(whole.contains("guest: userland") && whole.contains("guest: ready"), "{whole}");
     let last = kubectl.ok(&["logs", &pod, "--tail=1"])?;
     ensure!(last.lines().count() == 1, "{last}");
+    // As KubeVirt's users look at it: the console alone.
+    let console = kubectl.ok(&["logs", &pod, "-c", "guest-console-log"])?;
+    ensure!(console.contains("guest: ready") && !console.contains("\"level\""), "{console}");
     Ok(())
 }
 

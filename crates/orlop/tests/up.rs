@@ -10,6 +10,8 @@
 
 #[path = "up/accelerators.rs"]
 mod accelerators;
+#[path = "up/browsing.rs"]
+mod browsing;
 #[path = "up/copying.rs"]
 mod copying;
 #[path = "up/exporting.rs"]
@@ -42,12 +44,18 @@ mod operating;
 mod pods;
 #[path = "up/room.rs"]
 mod room;
+#[path = "up/sockets.rs"]
+mod sockets;
 #[path = "up/storing.rs"]
 mod storing;
 #[path = "up/strategies.rs"]
 mod strategies;
+#[path = "up/streams.rs"]
+mod streams;
 #[path = "up/test_host.rs"]
 mod test_host;
+#[path = "up/tiny.rs"]
+mod tiny;
 #[path = "up/ways.rs"]
 mod ways;
 
@@ -76,11 +84,13 @@ fn main() -> std::process::ExitCode {
         nodes::TESTS,
         moving::TESTS,
         ways::TESTS,
+        streams::TESTS,
         killing::TESTS,
     ];
     let test = |(name, test): (&'static str, Test)| testkit::Test::new(name, move || run(test));
     let on_xfs = room::ON_XFS.iter().map(|one| test(*one).needing(&[Need::Xfs]));
-    let tests = all.concat().into_iter().map(test).chain(on_xfs);
+    let long = streams::LONG.iter().map(|one| test(*one).needing(&[Need::Soak]));
+    let tests = all.concat().into_iter().map(test).chain(on_xfs).chain(long);
     // What is left over is looked for on the whole machine: two tests at once would see each other's.
     let harness = Harness::default().needing(&[Need::Root, Need::Qemu, Need::Guest]).on_own_machine().one_by_one();
     harness.run(tests.collect())

@@ -23,7 +23,7 @@ pub enum Need {
     Conformance,
     /// A kernel that knows XFS, and the programs that make and grow it.
     Xfs,
-    /// Time, or a machine with nothing else to do.
+    /// Time: minutes of it, and so only where tests go on for longer than usual.
     Soak,
     /// Another program.
     Program(&'static str),
@@ -36,11 +36,7 @@ impl Need {
     #[must_use]
     pub fn missing(self) -> Option<String> {
         match std::env::var(CHOICE).as_deref() {
-            Ok("all")
-                if !matches!(self, Self::Peers | Self::Conformance | Self::Xfs | Self::Soak | Self::Shared(_)) =>
-            {
-                return None;
-            }
+            Ok("all") if self.comes_along() => return None,
             Ok("fast") if matches!(self, Self::Root | Self::Qemu | Self::Guest) => return Some(self.to_string()),
             _ => {}
         }
@@ -57,11 +53,16 @@ impl Need {
                 let is_known = all.lines().any(|line| line.trim() == "xfs");
                 is_known && ["mkfs.xfs", "xfs_growfs"].iter().all(|name| program(name).is_some())
             }
-            Self::Soak => std::env::var_os("ORLOP_SOAK").is_some(),
+            Self::Soak => std::env::var_os(crate::soak::FACTOR).is_some(),
             Self::Program(name) => program(name).is_some(),
             Self::Shared(name) => shared(name).is_dir(),
         };
         (!is_here).then(|| self.to_string())
+    }
+
+    /// Whether the project can bring it along.
+    fn comes_along(self) -> bool {
+        !matches!(self, Self::Peers | Self::Conformance | Self::Xfs | Self::Soak | Self::Shared(_))
     }
 }
 
@@ -73,8 +74,8 @@ impl fmt::Display for Need {
             Self::Guest => formatter.write_str("needs the test guest"),
             Self::Peers => formatter.write_str("needs the real peers: make test-peers"),
             Self::Conformance => formatter.write_str("needs Kubernetes' own tests: make proof"),
-            Self::Soak => formatter.write_str("needs more time than a change has: make soak"),
             Self::Xfs => formatter.write_str("needs XFS: a kernel that knows it, and xfsprogs"),
+            Self::Soak => formatter.write_str("needs minutes: make soak"),
             Self::Program(name) => write!(formatter, "needs {name}"),
             Self::Shared(name) => write!(formatter, "needs ../shared/{name}"),
         }

@@ -103,8 +103,9 @@ impl Watch {
     }
 }
 
+/// Waits for a descriptor to have something to read.
 #[expect(unsafe_code, reason = "tokio has no safe way to wait for a descriptor of any kind")]
-fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn readable(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an owned descriptor stays the same and open until it is dropped, and nobody takes it out of here.
     unsafe { Ok(AsyncFd::register_with_interest(descriptor, Interest::READABLE)?) }
 }

@@ -9,6 +9,7 @@
 //! below the nodes' directories. On Kubernetes virt-handler serves it over TLS ([`door`]), and virt-api has a
 //! client of that instead; nothing else changes.
 
+mod attached;
 mod dial;
 pub(crate) mod door;
 mod screen;
@@ -41,6 +42,7 @@ use crate::folders;
 use crate::host::{Machine, Reached};
 use crate::isolation::Peer;
 use crate::launchers::connect;
+use attached::Attached;
 use screen::Screens;
 
 /// How long a launcher may take for an answer; a guest's agent takes its time.
@@ -183,21 +185,27 @@ impl Node {
     /// Dials the guest from its own pod, as the pod's programs do: no address that a guest tells is trusted, and nothing of this
     /// machine can be reached in this way.
     async fn port(&self, guest: &GuestName, port: u16) -> Result<Connection, GuestError> {
-        let dialled = dial::stream(self.network(guest).await?, port).await;
-        dialled.map(|stream| Box::new(stream) as Connection).map_err(|error| undialled(port, &error))
+        let (network, gone) = self.network(guest).await?;
+        let dialled = dial::stream(network, port).await.map_err(|error| undialled(port, &error))?;
+        Ok(Box::new(Attached::new(dialled, gone)))
     }
 
     /// The same for datagrams.
     async fn datagrams(&self, guest: &GuestName, port: u16) -> Result<Connection, GuestError> {
-        let opened = dial::datagrams(self.network(guest).await?, port).await;
-        opened.map(|datagrams| Box::new(datagrams) as Connection).map_err(|error| undialled(port, &error))
+        let (network, gone) = self.network(guest).await?;
+        let opened = dial::datagrams(network, port).await.map_err(|error| undialled(port, &error))?;
+        Ok(Box::new(Attached::new(opened, gone)))
     }
 
-    /// The network namespace of the guest's pod.
-    async fn network(&self, guest: &GuestName) -> Result<OwnedFd, GuestError> {
+    /// The network namespace of the guest's pod, and what resolves when its launcher has ended.
+    async fn network(
+        &self,
+        guest: &GuestName,
+    ) -> Result<(OwnedFd, impl Future<Output = ()> + Send + 'static + use<>), GuestError> {
         let launcher = self.launcher(guest).await?;
         let peer = Some(&launcher.peer).filter(|peer| peer.is_alive());
-        peer.and_then(|peer| peer.network().ok()).ok_or_else(|| unreachable(guest))
+        let both = peer.and_then(|peer| Some((peer.network().ok()?, peer.ended().ok()?)));
+        both.ok_or_else(|| unreachable(guest))
     }
 
     /// A socket of QEMU's in the launcher's folder, opened such that the launcher cannot lead us elsewhere.

@@ -9,6 +9,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 use tokio::net::UnixStream;
 
+use crate::folders;
 use crate::launchers::is_shortage;
 
 /// A process behind a socket, held such that its number cannot become another's.
@@ -92,6 +93,12 @@ impl Peer {
         let mut ends = [PollFd::new(&self.process, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(rustix::event::poll(&mut ends, Some(&at_once)), Ok(0))
+    }
+
+    /// Resolves when it has ended.
+    pub(crate) fn ended(&self) -> io::Result<impl Future<Output = ()> + Send + 'static + use<>> {
+        let process = folders::readable(self.process.as_fd().try_clone_to_owned()?)?;
+        Ok(async move { drop(process.readable().await) })
     }
 
     /// Its mount namespace; whoever needs it asks afterwards whether the process still runs.

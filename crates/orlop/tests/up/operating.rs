@@ -17,6 +17,7 @@ use super::guests::{Terminal, add_volume, bare, linux, template};
 use super::leftovers::Leftovers;
 use super::machines::status;
 use super::networking::addresses;
+use super::sockets::{Socket, path};
 use super::storing::claim;
 use super::test_host::{BRIDGE, TestHost, qemus};
 
@@ -220,6 +221,14 @@ fn verbs_start_stop_and_restart_a_vm() -> Result<()> {
     machine.gone::<VirtualMachine>("v")
 }
 
+/// The screen of `v`.
+async fn screen(client: &kube::Client) -> Result<Socket> {
+    let opened = Socket::open(client, &path("v1", "v", "vnc"), &[]).await?;
+    let mut socket = opened.map_err(|refusal| anyhow::anyhow!("{refusal:?}"))?;
+    socket.greeting().await?;
+    Ok(socket)
+}
+
 fn a_killed_or_stopped_up_leaves_its_vms_and_the_next_finds_them() -> Result<()> {
     let mut machine = TestHost::up()?;
     machine.create::<VirtualMachine>(linux("v", "Always")?)?;
@@ -235,11 +244,16 @@ fn a_killed_or_stopped_up_leaves_its_vms_and_the_next_finds_them() -> Result<()>
     // A console that was open opens itself again.
     ensure!(terminal.run("cat /tmp/mark")? == "before");
     machine.status("v", "Running")?;
-    // So does one that is asked to end, as systemd does it.
+    // So does one that is asked to end, as systemd does it. It takes leave of whoever looks at a guest.
+    let mut looking = machine.runtime.block_on(screen(&machine.client()))?;
+    let closed = machine.runtime.spawn(async move { looking.closed().await });
     machine.terminate()?;
+    let closed = machine.runtime.block_on(closed)??;
+    ensure!(closed == (1001, "the server stops".to_owned()), "{closed:?}");
     ensure!(qemus("v") == qemu, "the guest ended with orlop up");
     machine.start()?;
     ensure!(terminal.run("cat /tmp/mark")? == "before");
+    drop(machine.runtime.block_on(screen(&machine.client()))?);
     ensure!(machine.phase("v", Phase::Running, None)?.uid() == before.uid() && qemus("v") == qemu);
     drop(terminal);
     machine.status("v", "Running")?;

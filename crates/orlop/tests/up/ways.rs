@@ -13,13 +13,33 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, LogParams};
 
 use super::Test;
+use super::browsing;
 use super::guests::{Terminal, linux};
-use super::test_host::TestHost;
+use super::sockets::{Socket, path};
+use super::streams;
+use super::test_host::{TestHost, kill, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[("orlop_leads_into_a_guest", orlop_leads_into_a_guest)];
 
+/// What goes through a forwarded port, there and back; `make soak` sends a gibibyte.
+const MEBIBYTES: u64 = 32;
+
 /// A program that is ended with its test.
-struct Running(Child);
+pub(crate) struct Running(Child);
+
+impl Running {
+    pub(crate) fn new(child: Child) -> Self {
+        Self(child)
+    }
+
+    /// Asks it to end, and waits for that.
+    pub(crate) fn terminate(mut self) -> Result<()> {
+        e2e::output(Command::new("kill").arg(self.0.id().to_string()))?;
+        let status = self.0.wait()?;
+        ensure!(status.success(), "it ended with {status}");
+        Ok(())
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -29,7 +49,7 @@ impl Drop for Running {
 }
 
 /// Starts a verb that lasts, and returns its first line with it.
-fn lasting(machine: &TestHost, words: &[&str]) -> Result<(Running, String)> {
+pub(crate) fn lasting(machine: &TestHost, words: &[&str]) -> Result<(Running, String)> {
     let mut running = Running(machine.orlop(words).stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?);
     let output = running.0.stdout.take().context("no standard output")?;
     let mut line = String::new();
@@ -52,6 +72,7 @@ fn orlop_leads_into_a_guest() -> Result<()> {
         public.trim()
     ))?;
     let boot = terminal.run("cat /proc/sys/kernel/random/boot_id")?;
+    streams::send_back(&mut terminal)?;
     terminal.run("echo seen-$((40 + 2))")?;
     drop(terminal);
 
@@ -66,8 +87,37 @@ fn orlop_leads_into_a_guest() -> Result<()> {
         TcpStream::connect(address.with_context(|| line.clone())?)?.read_exact(&mut banner)?;
         ensure!(&banner == b"SSH-2.0-", "{banner:?}");
     }
+    streams::transfer(&machine, MEBIBYTES)?;
     screen(&machine)?;
-    is_deployed(&machine)
+    browsing::browser(&machine)?;
+    is_deployed(&machine)?;
+    mid_stream(&machine)
+}
+
+/// A guest that dies takes its streams with it, and each is told so.
+fn mid_stream(machine: &TestHost) -> Result<()> {
+    let client = machine.client();
+    let open = async |way| {
+        let opened = Socket::open(&client, &path("v1", "v", way), &[]).await?;
+        opened.map_err(|refusal| anyhow::anyhow!("{way}: {refusal:?}"))
+    };
+    let mut all = machine.runtime.block_on(async {
+        let (console, mut screen, mut port) =
+            (open("console").await?, open("vnc").await?, open("portforward/22").await?);
+        screen.greeting().await?;
+        port.until("SSH-2.0-").await?;
+        anyhow::Ok([console, screen, port])
+    })?;
+    for pid in qemus("v") {
+        kill(pid)?;
+    }
+    let gone = (1011, "the guest has ended or moved".to_owned());
+    let over = (1000, String::new());
+    for (socket, expected) in all.iter_mut().zip([over.clone(), over, gone]) {
+        let closed = machine.runtime.block_on(socket.closed())?;
+        ensure!(closed == expected, "{closed:?} instead of {expected:?}");
+    }
+    Ok(())
 }
 
 /// Reads the errors of a program until it says this.

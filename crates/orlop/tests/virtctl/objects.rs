@@ -19,6 +19,27 @@ pub(crate) fn expand(virtctl: &Virtctl<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The same of a manifest that the server has never seen.
+pub(crate) fn expand_file(virtctl: &Virtctl<'_>) -> Result<()> {
+    let file = virtctl.0.data().join("given.json");
+    let manifest = super::guests::bare("given", "Halted");
+    std::fs::write(&file, manifest.to_string())?;
+    let said = virtctl.ok(&["expand", "--file", &file.display().to_string()])?;
+    ensure!(said.contains("guest: 256Mi") && said.contains("name: given"), "{said}");
+    ensure!(virtctl.0.get::<VirtualMachine>("given")?.is_none(), "it was stored");
+    let mut other = manifest;
+    other["spec"]["instancetype"] = serde_json::json!({ "name": "none" });
+    std::fs::write(&file, other.to_string())?;
+    virtctl.refused(&["expand", "--file", &file.display().to_string()], "error expanding VirtualMachine - given")
+}
+
+pub(crate) fn permitted_devices(virtctl: &Virtctl<'_>) -> Result<()> {
+    virtctl.refused(&["permitted-devices"], "no KubeVirt resource in \"default\" namespace")?;
+    let said = virtctl.ok(&["permitted-devices", "--namespace", "kubevirt"])?;
+    ensure!(said.contains("Permitted Devices:") && said.contains("Host Devices:"), "{said}");
+    Ok(())
+}
+
 /// The Service has the selector that leads to this VM's pod, and a refusal is the API server's own.
 pub(crate) fn expose(virtctl: &Virtctl<'_>) -> Result<()> {
     let said = virtctl.ok(&["expose", "vm", "v", "--name", "shell", "--port", "22022", "--target-port", "22"])?;
@@ -42,12 +63,18 @@ fn apply(virtctl: &Virtctl<'_>, manifest: &str) -> Result<()> {
     Ok(())
 }
 
-/// An instance type, a preference and a VM of both, as virtctl writes them: it runs.
-pub(crate) fn create_vm(virtctl: &Virtctl<'_>) -> Result<()> {
+pub(crate) fn create_instancetype(virtctl: &Virtctl<'_>) -> Result<()> {
     let small = ["create", "instancetype", "--namespaced", "--name", "small", "--cpu", "1", "--memory", "192Mi"];
-    apply(virtctl, &virtctl.ok(&small)?)?;
+    apply(virtctl, &virtctl.ok(&small)?)
+}
+
+pub(crate) fn create_preference(virtctl: &Virtctl<'_>) -> Result<()> {
     let plain = ["create", "preference", "--namespaced", "--name", "plain", "--machine-type", "q35"];
-    apply(virtctl, &virtctl.ok(&plain)?)?;
+    apply(virtctl, &virtctl.ok(&plain)?)
+}
+
+/// A VM of both, as virtctl writes it: it runs.
+pub(crate) fn create_vm(virtctl: &Virtctl<'_>) -> Result<()> {
     let disk = format!("src:{}", e2e::guest::image("demo")?);
     let made = [
         "create",

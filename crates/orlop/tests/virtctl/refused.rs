@@ -7,14 +7,6 @@ use serde_json::json;
 
 use super::Virtctl;
 
-pub(crate) fn migrate(virtctl: &Virtctl<'_>) -> Result<()> {
-    virtctl.refused(&["migrate", "v"], "Cannot migrate VMI, Reason: MigrationNotSupported")
-}
-
-pub(crate) fn migrate_cancel(virtctl: &Virtctl<'_>) -> Result<()> {
-    virtctl.refused(&["migrate-cancel", "v"], "Found no migration to cancel for v")
-}
-
 /// Nothing is evacuated, so nothing is to be cancelled: as with KubeVirt, that is no error.
 pub(crate) fn evacuate_cancel(virtctl: &Virtctl<'_>) -> Result<()> {
     virtctl.ok(&["evacuate-cancel", "vm", "v"])?;
@@ -43,7 +35,8 @@ pub(crate) fn removevolume(virtctl: &Virtctl<'_>) -> Result<()> {
 pub(crate) fn memory_dump(virtctl: &Virtctl<'_>) -> Result<()> {
     let words = "dumping a guest's memory is not supported yet; take the dump inside the guest";
     virtctl.refused(&["memory-dump", "get", "v", "--claim-name", "data"], words)?;
-    virtctl.refused(&["memory-dump", "remove", "v"], words)
+    virtctl.refused(&["memory-dump", "remove", "v"], words)?;
+    virtctl.refused(&["memory-dump", "download", "v"], "missing outputFile to download the memory dump")
 }
 
 pub(crate) fn objectgraph(virtctl: &Virtctl<'_>) -> Result<()> {

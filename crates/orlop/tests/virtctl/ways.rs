@@ -91,7 +91,7 @@ fn key(virtctl: &Virtctl<'_>) -> Result<PathBuf> {
 }
 
 /// virtctl runs the machine's own client, which comes back to virtctl for its connection.
-fn with_key(virtctl: &Virtctl<'_>, verb: &str, words: &[&str]) -> Result<Command> {
+pub(crate) fn with_key(virtctl: &Virtctl<'_>, verb: &str, words: &[&str]) -> Result<Command> {
     let key = key(virtctl)?.display().to_string();
     let known = format!("-oUserKnownHostsFile={}", virtctl.0.data().join("virtctl-known").display());
     let mut all = vec![verb, "--identity-file", &key];
@@ -144,7 +144,17 @@ pub(crate) fn vnc(virtctl: &Virtctl<'_>) -> Result<()> {
     let mut greeting = [0; 12];
     stream.read_exact(&mut greeting)?;
     ensure!(greeting.starts_with(b"RFB 003."), "{greeting:?}");
-    drop((stream, proxy));
+    // Whoever is there is left in peace by one that asks so, and has to go for one that does not.
+    let peaceful = ["vnc", "v", "--proxy-only", "--preserve-session"];
+    virtctl.refused(&peaceful, "Active VNC connection. Request denied.")?;
+    let mut second = virtctl.spawn(&["vnc", "v", "--proxy-only"])?;
+    line(&mut second.output, "\"port\":")?;
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    Ok(())
+}
+
+pub(crate) fn screenshot(virtctl: &Virtctl<'_>) -> Result<()> {
     let picture = virtctl.0.data().join("picture.png");
     virtctl.ok(&["vnc", "screenshot", "v", "--file", &picture.display().to_string()])?;
     ensure!(std::fs::read(&picture)?.starts_with(b"\x89PNG"));

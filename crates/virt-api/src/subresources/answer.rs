@@ -18,6 +18,8 @@ pub(super) struct Problem {
     reason: String,
     message: String,
     details: Value,
+    /// Told as these words alone.
+    is_plain: bool,
 }
 
 /// What a refusal is about, in KubeVirt's words.
@@ -38,7 +40,7 @@ impl fmt::Display for Subject {
 
 impl Problem {
     pub(super) fn new(code: StatusCode, reason: &str, message: impl Into<String>) -> Self {
-        Self { code, reason: reason.to_owned(), message: message.into(), details: Value::Null }
+        Self { code, reason: reason.to_owned(), message: message.into(), details: Value::Null, is_plain: false }
     }
 
     fn about(self, subject: Subject, name: &str) -> Self {
@@ -77,6 +79,11 @@ impl Problem {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
     }
 
+    /// As KubeVirt refuses whoever only reads from a guest: the words alone, whatever is wrong under the same code.
+    pub(super) fn in_plain_words(self) -> Self {
+        Self { is_plain: true, code: StatusCode::INTERNAL_SERVER_ERROR, ..self }
+    }
+
     /// With what is wrong with each field.
     pub(super) fn with_causes(self, causes: impl IntoIterator<Item = String>) -> Self {
         let causes: Vec<Value> = causes.into_iter().map(|message| json!({ "message": message })).collect();
@@ -97,7 +104,10 @@ impl Problem {
     }
 
     pub(super) fn into_response(self) -> Response<Full<Bytes>> {
-        let Self { code, reason, message, details } = self;
+        let Self { code, reason, message, details, is_plain } = self;
+        if is_plain {
+            return plain(code, message);
+        }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": message, "reason": reason, "code": code.as_u16(),
@@ -115,6 +125,14 @@ impl Problem {
 pub(super) fn json(value: &Value) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(format!("{value}\n"))));
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// Words for people.
+fn plain(code: StatusCode, words: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(words)));
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 

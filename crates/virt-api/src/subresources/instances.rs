@@ -101,23 +101,35 @@ impl Inner {
 
     /// What the guest's agent tells.
     pub(super) async fn guest(&self, call: &Call, question: Question) -> Answer {
-        let vmi = self.running(call, VMI_NOT_RUNNING).await?;
-        if !has(&vmi, AGENT) {
-            return Err(conflict(call, "VMI does not have guest agent connected"));
-        }
-        match self.ask(&vmi, question).await? {
-            Reply::Object(object) => Ok(answer::json(&object)),
-            _ => Err(Problem::internal("the guest's node answered something else")),
-        }
+        let asked = async {
+            let vmi = self.running(call, VMI_NOT_RUNNING).await?;
+            if !has(&vmi, AGENT) {
+                return Err(conflict(call, "VMI does not have guest agent connected"));
+            }
+            match self.read(&vmi, question).await? {
+                Reply::Object(object) => Ok(answer::json(&object)),
+                _ => Err(Problem::internal("the guest's node answered something else")),
+            }
+        };
+        asked.await.map_err(Problem::in_plain_words)
     }
 
     pub(super) async fn screenshot(&self, call: &Call) -> Answer {
-        let vmi = self.instance(call).await?;
-        has_display(&vmi)?;
-        match self.ask(&vmi, Question::Screenshot).await? {
-            Reply::Picture(bytes) => Ok(answer::png(bytes)),
-            _ => Err(Problem::internal("the guest's node answered something else")),
-        }
+        let asked = async {
+            let vmi = self.instance(call).await?;
+            has_display(&vmi)?;
+            match self.read(&vmi, Question::Screenshot).await? {
+                Reply::Picture(bytes) => Ok(answer::png(bytes)),
+                _ => Err(Problem::internal("the guest's node answered something else")),
+            }
+        };
+        asked.await.map_err(Problem::in_plain_words)
+    }
+
+    /// Asks a guest for something, and hands on its own words if it refuses.
+    async fn read(&self, vmi: &VirtualMachineInstance, question: Question) -> Result<Reply, Problem> {
+        let asked = self.guests.ask(guest_name(vmi), question).await;
+        asked.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", error.to_string()))
     }
 
     async fn running(&self, call: &Call, or: &str) -> Result<VirtualMachineInstance, Problem> {

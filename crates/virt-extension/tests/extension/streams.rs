@@ -58,6 +58,10 @@ async fn console(bench: &Bench, name: &str) -> Socket {
 
 async fn echoes(socket: &mut Socket, text: &'static str) {
     socket.send(Message::Binary(Bytes::from_static(text.as_bytes()))).await.unwrap();
+    hears(socket, text).await;
+}
+
+async fn hears(socket: &mut Socket, text: &str) {
     let mut heard = Vec::new();
     while heard.len() < text.len() {
         match socket.next().await.unwrap().unwrap() {
@@ -96,6 +100,32 @@ async fn a_guest_is_asked_on_its_node_and_its_console_goes_both_ways() {
     echoes(&mut socket, "hello").await;
     socket.close(None).await.unwrap();
     while socket.next().await.is_some() {}
+    bench.stop().await;
+}
+
+/// A hundred consoles at once, of guests on four nodes: each hears what was typed there, and nothing else.
+#[tokio::test]
+async fn a_hundred_guests_are_looked_at_at_once() {
+    let bench = Bench::new().await;
+    let nodes = ["red", "blue", "green", "black"];
+    let mut stops = Vec::new();
+    for node in nodes {
+        stops.push(bench.node(node, node, Arc::new(Echo::default())).await);
+    }
+    let mut all = Vec::new();
+    for (number, node) in (0..100).zip(nodes.into_iter().cycle()) {
+        let name = format!("guest-{number}");
+        bench.instance(&name, node).await;
+        all.push((console(&bench, &name).await, name));
+    }
+    for (socket, name) in &mut all {
+        socket.send(Message::Binary(Bytes::from(name.clone()))).await.unwrap();
+    }
+    for (socket, name) in all.iter_mut().rev() {
+        hears(socket, name).await;
+        echoes(socket, "more").await;
+    }
+    drop(all);
     bench.stop().await;
 }
 
