@@ -140,7 +140,10 @@ async fn only_the_node_that_is_awaited_gets_in_and_each_channel_once() {
         relay.carry(&bench.target, channel, near).await
     };
     let refused = carry(&bench.relay_of("green"), Channel::Memory).await;
-    assert!(matches!(&refused, Err(RelayError::Refused(why)) if why == "green is not awaited"), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(RelayError::Refused(why)) if why.starts_with("node green has nothing")),
+        "{refused:?}"
+    );
     let red = bench.relay_of("red");
     carry(&red, Channel::Memory).await.unwrap();
     carry(&red, Channel::Disk("vd0".to_owned())).await.unwrap();
