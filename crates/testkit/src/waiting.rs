@@ -12,13 +12,21 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 /// When it never is.
+pub fn until(what: &str, is_so: impl FnMut() -> bool) {
+    assert!(comes_true(is_so), "it never came true: {what}");
+}
+
+/// Looks again and again until it is so, for callers with more to say if it never is.
 #[expect(clippy::disallowed_methods, reason = "tests wait for other processes in real time")]
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn comes_true(mut is_so: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     while !is_so() {
-        assert!(start.elapsed() < NEVER, "it never came true: {what}");
+        if start.elapsed() >= NEVER {
+            return false;
+        }
         std::thread::sleep(PAUSE);
     }
+    true
 }
 
 /// Looks again and again until there is something to see.

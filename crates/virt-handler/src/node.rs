@@ -214,19 +214,13 @@ impl NodeKeeper {
         }
         // One that goes is noticed by whoever offers it.
         while devices::present().iter().all(|kind| present.contains(kind)) {
-            let changed = async {
-                match &changes {
-                    Some(changes) => changes.changed().await,
-                    None => std::future::pending().await,
-                }
-            };
             let is_lost = tokio::select! {
                 biased;
                 () = self.doubt.notified() => false,
-                changed = changed => changed.is_err(),
+                is_lost = next(changes.as_ref()) => is_lost,
             };
             if is_lost {
-                changes = None;
+                changes = watch_devices();
             }
             // The same answer, remembered or found anew, changes nothing.
             let now = self.find().await.ok();
@@ -300,10 +294,21 @@ impl NodeKeeper {
     }
 }
 
-/// Hears of devices that come and go from now on, if this machine can tell.
+/// Hears of devices that come and go from now on, if this machine can tell: the kernel gives each user a number of watches.
 fn watch_devices() -> Option<Watch> {
     let watch = folders::open_own(Path::new(DEVICE_FOLDER)).and_then(|folder| Watch::on(folder.as_fd()));
-    watch.inspect_err(|error| tracing::warn!(%error, "cannot watch /dev/kvm for changes")).ok()
+    watch.inspect_err(|error| tracing::warn!(%error, "cannot watch /dev for changes; looking from time to time")).ok()
+}
+
+/// Waits until devices may have come or gone; true if the next change would not be heard of by this watch.
+async fn next(changes: Option<&Watch>) -> bool {
+    match changes {
+        Some(changes) => changes.changed().await.is_err(),
+        None => {
+            sleep(ASK_AGAIN).await;
+            true
+        }
+    }
 }
 
 fn heartbeat(mut labels: Map<String, Value>, is_able: bool, pins: bool, door: Option<&str>, now: Timestamp) -> Value {

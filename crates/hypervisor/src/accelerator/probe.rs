@@ -2,10 +2,11 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep};
 
 use super::firmware::{PORT, Said, firmware};
 use super::{Accelerator, Probe, ProbeError, Reason};
@@ -15,11 +16,14 @@ use crate::qmp::{self, commands};
 
 /// What is kept of QEMU's complaints.
 const LONGEST: u64 = 16 << 10;
+/// How many times its limit a probe may take where it hardly gets a processor.
+const BUSY: u32 = 4;
 
 /// Runs the probe; without a reason against it, this accelerator runs guests.
 pub(super) async fn run(probe: &Probe, accelerator: Accelerator) -> Result<Result<(), Reason>, ProbeError> {
     let rom = tempfile(&probe.folder)?;
     let mut child = spawn(probe, accelerator, &rom.0)?;
+    let id = child.id();
     let mut errors = child.stderr.take();
     let complaints = async {
         let mut text = Vec::new();
@@ -30,7 +34,11 @@ pub(super) async fn run(probe: &Probe, accelerator: Accelerator) -> Result<Resul
         String::from_utf8_lossy(&text).into_owned()
     };
     let watched = async {
-        let end = timeout(probe.limit, watch(&mut child)).await;
+        let end = tokio::select! {
+            biased;
+            end = watch(&mut child) => Some(end),
+            () = expire(probe.limit, || id.map_or(Duration::ZERO, |id| queued(Path::new("/proc"), id))) => None,
+        };
         // It is over, one way or another.
         let _ = child.start_kill();
         let _ = child.wait().await;
@@ -38,9 +46,9 @@ pub(super) async fn run(probe: &Probe, accelerator: Accelerator) -> Result<Resul
     };
     let (end, complaints) = tokio::join!(watched, complaints);
     Ok(match end {
-        Err(_) => Err(Reason::Silent),
-        Ok(End::Stopped(state)) => Err(Reason::Stopped(state)),
-        Ok(End::Exited(code)) => match code.and_then(Said::by_exit) {
+        None => Err(Reason::Silent),
+        Some(End::Stopped(state)) => Err(Reason::Stopped(state)),
+        Some(End::Exited(code)) => match code.and_then(Said::by_exit) {
             Some(Said::Well) => Ok(()),
             Some(Said::Forgot) => Err(Reason::Forgot),
             Some(Said::Exception(number)) => Err(Reason::Exception(number)),
@@ -55,6 +63,31 @@ enum End {
     Exited(Option<i32>),
     /// QEMU has stopped the guest, and is in this state.
     Stopped(String),
+}
+
+/// Resolves once a program has had this long to itself. The time in which it was ready and got no processor says something
+/// about the machine's load and nothing about its KVM, so it does not count; but nobody waits for ever.
+async fn expire(limit: Duration, queued: impl Fn() -> Duration) {
+    let (start, longest) = (Instant::now(), limit * BUSY);
+    loop {
+        let elapsed = start.elapsed();
+        let left = limit.saturating_sub(elapsed.saturating_sub(queued()));
+        let left = left.min(longest.saturating_sub(elapsed));
+        if left.is_zero() {
+            return;
+        }
+        sleep(left).await;
+    }
+}
+
+/// How long that thread of a program has waited for a processor that has waited longest; zero where the kernel does not say.
+fn queued(proc: &Path, id: u32) -> Duration {
+    let threads = std::fs::read_dir(proc.join(id.to_string()).join("task")).into_iter().flatten().flatten();
+    let waits = threads.filter_map(|thread| {
+        let line = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    });
+    waits.max().map_or(Duration::ZERO, Duration::from_nanos)
 }
 
 /// A file that goes with its name.
@@ -134,6 +167,34 @@ fn first_complaint(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_for_a_processor_does_not_count_but_not_for_ever() {
+        let (start, limit) = (Instant::now(), Duration::from_secs(10));
+        expire(limit, || Duration::ZERO).await;
+        assert_eq!(start.elapsed(), limit);
+        // A processor that is shared with another program.
+        let start = Instant::now();
+        expire(limit, || start.elapsed() / 2).await;
+        let took = start.elapsed();
+        assert!(took > limit * 19 / 10 && took <= limit * 2, "{took:?}");
+        // One that never comes.
+        let start = Instant::now();
+        expire(limit, || start.elapsed()).await;
+        assert_eq!(start.elapsed(), limit * BUSY);
+    }
+
+    #[test]
+    fn the_thread_that_waited_longest_counts() {
+        let proc = tempfile::tempdir().unwrap();
+        for (thread, line) in [("7", "5 1000 1\n"), ("8", "9 3000 2\n"), ("9", "")] {
+            let folder = proc.path().join("7/task").join(thread);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("schedstat"), line).unwrap();
+        }
+        assert_eq!(queued(proc.path(), 7), Duration::from_nanos(3000));
+        assert_eq!(queued(proc.path(), 8), Duration::ZERO);
+    }
 
     #[test]
     fn the_first_complaint_is_the_cause() {

@@ -33,9 +33,15 @@ fn broken(how: &str) -> Result<StandIn> {
     StandIn::new("qemu", &format!("[[ \"$*\" != *kvm* ]] || {{ {how}; }}\nexec {QEMU} \"$@\""))
 }
 
-/// Asks until the answer has this in it.
+/// Waits until the answer has this in it; the last answer and the log are told if it never has.
 fn until(machine: &TestHost, words: &str) -> Result<String> {
-    machine.until_some(words, || status(machine).ok().filter(|said| said.contains(words)))
+    let mut said = String::new();
+    let asked = testkit::waiting::comes_true(|| {
+        said = status(machine).unwrap_or_else(|error| format!("{error:#}"));
+        said.contains(words)
+    });
+    ensure!(asked, "no status says {words:?}: {said}\n{}", machine.log());
+    Ok(said)
 }
 
 fn a_broken_kvm_is_told_and_guests_are_emulated() -> Result<()> {
