@@ -5,8 +5,9 @@
 //! - A message of a UDP port is a datagram, in both directions.
 //! - Bytes keep their order in both directions, and none is lost before an end. Each direction holds one message at most: who does
 //!   not read is not written to, and the other side waits.
-//! - Every stream ends with a close frame that says why: 1000 when the guest hung up, 1001 when the server stops, 1011 with the
-//!   reason when something broke. A client that shows no life for a minute is given up.
+//! - Every stream ends with a close frame that says why: 1000 when the guest hung up, 1001 when the server stops, 1009 when a message
+//!   was too long, 1011 with the reason when something broke. A client that shows no life for a minute is given up. To take what waits
+//!   for it is life; while it waits for the guest, it is not asked.
 
 mod copy;
 

@@ -1,6 +1,11 @@
 //! The bytes of a stream, from its first to its last.
+//!
+//! A client shows life by what it sends, pongs among it, and by taking what waited for it. While a guest takes nothing of what the
+//! client sent, the client is not read and therefore not judged.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod life;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -8,11 +13,13 @@ use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error as SocketError, Message};
 
 use super::Lasting;
+use life::{Life, Showing};
 
 /// What is read of a guest at once, and so the longest message that is sent.
 const PIECE: usize = 64 << 10;
@@ -20,8 +27,6 @@ const PIECE: usize = 64 << 10;
 const LONGEST: usize = 1 << 20;
 /// Between two signs of life that a client is asked for.
 const PING: Duration = Duration::from_secs(10);
-/// A client without one for so long is gone.
-const SILENCE: Duration = Duration::from_secs(60);
 /// How long a client may take to say goodbye.
 const FAREWELL: Duration = Duration::from_secs(3);
 /// What a close frame has room for.
@@ -38,6 +43,8 @@ enum End {
     Guest,
     /// Something on the guest's side broke.
     Broken(String),
+    /// The client sent a message that is longer than what is taken.
+    TooLong(usize),
     /// The server ends.
     Stopping,
 }
@@ -54,10 +61,11 @@ where
         .max_write_buffer_size(4 * PIECE)
         .max_message_size(Some(LONGEST))
         .max_frame_size(Some(LONGEST));
+    let life = Arc::new(Life::default());
+    let client = Showing::new(client, life.clone());
     let socket = WebSocketStream::from_raw_socket(client, Role::Server, Some(config)).await;
     let (mut to_client, mut from_client) = socket.split();
     let (mut from_guest, mut to_guest) = tokio::io::split(guest);
-    let life = Life::default();
     let stopping = async {
         match &lasting {
             Some(lasting) => lasting.stopping().await,
@@ -71,7 +79,7 @@ where
         end = to_the_guest(&mut from_client, &mut to_guest, &life) => end,
         end = to_the_client(&mut from_guest, &mut to_client) => end,
         end = stopping => end,
-        end = life.silence() => end,
+        () = life.silence() => End::Gone,
     };
     tracing::debug!(?end, "a stream ended");
     // The guest learns that nobody writes any more, after all that was written.
@@ -80,6 +88,9 @@ where
         End::Gone => return,
         End::Client | End::Guest => (CloseCode::Normal, String::new()),
         End::Broken(reason) => (CloseCode::Error, reason),
+        End::TooLong(size) => {
+            (CloseCode::Size, format!("a message has {size} bytes; at most {LONGEST} are taken at once"))
+        }
         End::Stopping => (CloseCode::Away, "the server stops".to_owned()),
     };
     let farewell = async {
@@ -87,44 +98,15 @@ where
         // Whoever has closed already gets the answer that the protocol has for it.
         if to_client.send(Message::Close(Some(frame))).await.is_ok() {
             while let Some(Ok(_)) = from_client.next().await {}
+            // What a socket still holds unread would take the reason along when it closes.
+            if code == CloseCode::Size
+                && let Ok(mut socket) = to_client.reunite(from_client)
+            {
+                let _ = tokio::io::copy(socket.get_mut(), &mut tokio::io::sink()).await;
+            }
         }
     };
     let _ = timeout(FAREWELL, farewell).await;
-}
-
-/// When a client last showed that it is there.
-struct Life {
-    began: Instant,
-    /// In milliseconds since the stream began.
-    seen: AtomicU64,
-}
-
-impl Default for Life {
-    fn default() -> Self {
-        Self { began: Instant::now(), seen: AtomicU64::new(0) }
-    }
-}
-
-impl Life {
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn sign(&self) {
-        self.seen.store(self.now(), Ordering::Relaxed);
-    }
-
-    /// Resolves when there was no sign for too long.
-    async fn silence(&self) -> End {
-        loop {
-            let quiet = Duration::from_millis(self.now().saturating_sub(self.seen.load(Ordering::Relaxed)));
-            let left = SILENCE.saturating_sub(quiet);
-            if left.is_zero() {
-                return End::Gone;
-            }
-            tokio::time::sleep(left).await;
-        }
-    }
 }
 
 /// Passes on what a client says, until it says goodbye or is gone.
@@ -133,7 +115,6 @@ where
     C: Stream<Item = Result<Message, SocketError>> + Unpin,
 {
     while let Some(message) = from.next().await {
-        life.sign();
         match message {
             Ok(Message::Binary(bytes)) => {
                 let written = async {
@@ -141,13 +122,14 @@ where
                     // A way over the network may hold back what is not flushed.
                     guest.flush().await
                 };
-                if let Err(error) = written.await {
+                if let Err(error) = life.held(written).await {
                     return End::Broken(error.to_string());
                 }
             }
             Ok(Message::Close(_)) | Err(SocketError::ConnectionClosed) => return End::Client,
             // Text is not ours, and the rest is answered by the protocol itself.
             Ok(_) => {}
+            Err(SocketError::Capacity(CapacityError::MessageTooLong { size, .. })) => return End::TooLong(size),
             Err(_) => return End::Gone,
         }
     }
@@ -164,14 +146,15 @@ where
     let mut buffer = BytesMut::with_capacity(PIECE);
     loop {
         buffer.reserve(PIECE);
+        // A guest that always has something to say keeps no client from being asked.
         let message = tokio::select! {
             biased;
+            _ = pings.tick() => Message::Ping(bytes::Bytes::new()),
             read = guest.read_buf(&mut buffer) => match read {
                 Ok(0) => return End::Guest,
                 Ok(_) => Message::Binary(buffer.split().freeze()),
                 Err(error) => return End::Broken(error.to_string()),
             },
-            _ = pings.tick() => Message::Ping(bytes::Bytes::new()),
         };
         if to.send(message).await.is_err() {
             return End::Gone;

@@ -4,6 +4,7 @@ use tokio::io::DuplexStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::life::SILENCE;
 use super::*;
 
 type Client = WebSocketStream<DuplexStream>;
@@ -195,6 +196,79 @@ async fn a_client_that_answers_nothing_is_given_up_and_one_that_does_is_not() {
     let (mut client, _guest, copying) = opened(None).await;
     let awake = tokio::time::timeout(SILENCE * 3, async { while client.next().await.is_some() {} }).await;
     assert!(awake.is_err() && !copying.is_finished(), "a client that answers pings was given up");
+}
+
+/// A guest that always has something to say, and takes everything.
+fn talkative() -> impl AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    tokio::io::join(tokio::io::repeat(b'x'), tokio::io::sink())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_asked_for_a_sign_of_life_also_while_a_guest_always_has_data() {
+    let (client, served) = tokio::io::duplex(512);
+    let copying = tokio::spawn(between(served, talkative(), None));
+    let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+    let asked = tokio::time::timeout(PING * 3, async {
+        while !matches!(client.next().await, Some(Ok(Message::Ping(_)))) {
+            // The clock goes on while everybody waits.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    asked.await.unwrap();
+    drop(client);
+    copying.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_slowly_and_says_nothing_is_not_given_up_and_one_that_takes_nothing_is() {
+    let (mut client, served) = tokio::io::duplex(512);
+    let copying = tokio::spawn(between(served, talkative(), None));
+    let end = Instant::now() + SILENCE * 3;
+    while Instant::now() < end {
+        tokio::time::sleep(SILENCE / 4).await;
+        client.read_exact(&mut [0; 64]).await.unwrap();
+    }
+    assert!(!copying.is_finished(), "a client that still reads was given up");
+    tokio::time::timeout(SILENCE * 3, copying).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_takes_nothing_for_long_ends_no_upload() {
+    let (mut client, mut guest, copying) = opened(None).await;
+    let sent = block(1);
+    let message = sent.clone();
+    let sending = tokio::spawn(async move {
+        client.send(Message::Binary(message)).await.unwrap();
+        client
+    });
+    tokio::time::sleep(SILENCE * 3).await;
+    assert!(!copying.is_finished(), "a client that waits for the guest was given up");
+    let mut heard = vec![0; BLOCK];
+    guest.read_exact(&mut heard).await.unwrap();
+    assert!(heard == sent);
+    // From now on the client can be asked again, and this one is silent.
+    let client = sending.await.unwrap();
+    tokio::time::timeout(SILENCE * 3, copying).await.unwrap().unwrap();
+    drop(client);
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_long_is_told_as_the_reason() {
+    let (client, guest, copying) = opened(None).await;
+    let (mut to_guest, mut from_guest) = client.split();
+    let sending = to_guest.send(Message::Binary(vec![7; LONGEST + 1].into()));
+    let hearing = async {
+        loop {
+            if let Message::Close(frame) = from_guest.next().await.unwrap().unwrap() {
+                return frame;
+            }
+        }
+    };
+    let (sent, frame) = tokio::join!(sending, hearing);
+    sent.unwrap();
+    assert_eq!(said(frame), (1009, "a message has 1048577 bytes; at most 1048576 are taken at once".to_owned()));
+    drop((to_guest, from_guest, guest));
+    copying.await.unwrap();
 }
 
 fn pieces() -> impl Strategy<Value = Vec<Vec<u8>>> {
