@@ -15,6 +15,12 @@ pub(crate) const DEEPEST: usize = structural::DEEPEST;
 pub(crate) const DEEPEST_READ: usize = 120;
 /// Bytes of a request's body, and of whatever is made of it before it is checked.
 pub(crate) const LARGEST_BODY: usize = 3 << 20;
+/// Steps of a path that a definition names. None that is longer leads to anything that an object may have.
+pub(crate) const MOST_STEPS: usize = 64;
+/// Columns of one version of a definition: more than fit on any screen.
+pub(crate) const MOST_COLUMNS: usize = 100;
+/// Fields of one version that can be selected by, as Kubernetes has it: of each object their texts are kept apart.
+pub(crate) const MOST_SELECTABLE: usize = 8;
 /// Problems that one answer tells, as errors or as warnings. Nobody mends more at a time.
 pub(crate) const MOST_TOLD: usize = 100;
 /// Bytes that one problem may repeat of what the client sent.
@@ -97,15 +103,23 @@ pub(crate) fn cut_at(text: &str, most: usize) -> Cow<'_, str> {
     format!("{}...", text.get(..end).unwrap_or_default()).into()
 }
 
-/// A value's text as far as an answer repeats it. No more of it is made than that.
+/// A value's text as far as an answer repeats it.
 pub(crate) fn shown(value: &Value) -> String {
-    struct Start(Vec<u8>);
+    shown_at(value, LONGEST_TOLD)
+}
+
+/// The first bytes of a value's text, and a sign that there were more. No more of it is made than that.
+pub(crate) fn shown_at(value: &Value, most: usize) -> String {
+    struct Start {
+        text: Vec<u8>,
+        most: usize,
+    }
     impl io::Write for Start {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if self.0.len() > LONGEST_TOLD {
+            if self.text.len() > self.most {
                 return Err(io::ErrorKind::WriteZero.into());
             }
-            self.0.extend_from_slice(bytes);
+            self.text.extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
@@ -113,10 +127,10 @@ pub(crate) fn shown(value: &Value) -> String {
             Ok(())
         }
     }
-    let mut start = Start(Vec::new());
+    let mut start = Start { text: Vec::new(), most };
     // It fails where there is more than is shown.
     drop(serde_json::to_writer(&mut start, value));
-    cut(&String::from_utf8_lossy(&start.0)).into_owned()
+    cut_at(&String::from_utf8_lossy(&start.text), most).into_owned()
 }
 
 #[cfg(test)]

@@ -116,8 +116,8 @@ fn accepted_names(registry: &Registry, definition: &Value) -> (Value, Option<(&'
     let wanted = &definition["spec"]["names"];
     let group = definition["spec"]["group"].as_str().unwrap_or_default();
     let others = || registry.of_group(group).filter(|one| wanted["plural"] != one.plural.as_str());
-    let mut resources: Vec<&str> = Vec::new();
-    let mut kinds: Vec<&str> = Vec::new();
+    let mut resources: BTreeSet<&str> = BTreeSet::new();
+    let mut kinds: BTreeSet<&str> = BTreeSet::new();
     for other in others() {
         resources.extend([other.plural.as_str(), other.singular.as_str()]);
         resources.extend(other.short_names.iter().map(String::as_str));
@@ -223,7 +223,8 @@ pub(crate) fn refresh<'a>(registry: &mut Registry, definitions: impl Iterator<It
         let (group, plural) = (group.as_str(), plural.as_str());
         served.insert((group.to_owned(), plural.to_owned()));
         let fingerprint = head.fingerprint();
-        if registry.get(group, plural).is_some_and(|known| known.fingerprint == Some(fingerprint)) {
+        let known = registry.get(group, plural);
+        if known.is_some_and(|known| !known.is_custom() || known.fingerprint == Some(fingerprint)) {
             continue;
         }
         match Resource::from_definition(text, revision) {

@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use crate::bounds::MOST_STEPS;
+
 /// A path that was read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
@@ -77,7 +79,6 @@ impl Path {
     }
 }
 
-const MOST_STEPS: usize = 64;
 /// Each is read by the same function once more.
 const MOST_FILTERS: usize = 8;
 /// More values than a table's cell can show.

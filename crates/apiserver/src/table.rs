@@ -6,6 +6,7 @@ mod duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::bounds::{LONGEST_TOLD, cut_at, shown_at};
 use crate::jsonpath::Path;
 use crate::registry::{Column, Content};
 use crate::render::Renderer;
@@ -113,7 +114,11 @@ impl Tables {
         let value = self.renderer.value(object)?;
         let cells: Vec<Value> = match &self.columns {
             Columns::Custom(columns) => {
-                let others = columns.iter().map(|(column, path)| custom_cell(column, path.as_ref(), &value, self.now));
+                // A few columns that each lead to the same large value would multiply it.
+                let mut left = object.draft.text().len().max(LONGEST_TOLD);
+                let others = columns
+                    .iter()
+                    .map(|(column, path)| custom_cell(column, path.as_ref(), &value, self.now, &mut left));
                 std::iter::once(value["metadata"]["name"].clone()).chain(others).collect()
             }
             Columns::BuiltIn(cells) => cells.iter().map(|cell| (cell.value)(&value, self.now)).collect(),
@@ -150,7 +155,8 @@ fn age() -> Column {
     }
 }
 
-fn custom_cell(column: &Column, path: Option<&Path>, object: &Value, now: Timestamp) -> Value {
+/// A cell, with so many bytes left for it and those after it.
+fn custom_cell(column: &Column, path: Option<&Path>, object: &Value, now: Timestamp, left: &mut usize) -> Value {
     let found = path.map(|path| path.find(object)).unwrap_or_default();
     let Some(first) = found.first() else { return Value::Null };
     match column.kind.as_str() {
@@ -158,12 +164,45 @@ fn custom_cell(column: &Column, path: Option<&Path>, object: &Value, now: Timest
         "number" => first.as_f64().or_else(|| first.as_str()?.parse().ok()).map_or(Value::Null, Value::from),
         "boolean" => first.as_bool().map_or(Value::Null, Value::from),
         "date" => first.as_str().map_or(Value::Null, |text| since(text, now).into()),
-        _ => {
-            let texts = found.iter().map(|value| match value {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            });
-            texts.collect::<Vec<_>>().join(",").into()
+        _ => text(&found, left).into(),
+    }
+}
+
+/// The values as one text, as far as there are bytes left.
+fn text(found: &[&Value], left: &mut usize) -> String {
+    let mut text = String::new();
+    for (index, value) in found.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
         }
+        let most = left.saturating_sub(text.len());
+        match value {
+            Value::String(whole) => text.push_str(&cut_at(whole, most)),
+            other => text.push_str(&shown_at(other, most)),
+        }
+        if text.len() > *left {
+            break;
+        }
+    }
+    *left = left.saturating_sub(text.len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_repeats_no_more_of_an_object_than_there_is() {
+        let (one, two) = (json!("one"), json!({ "two": 2 }));
+        let mut left = 20;
+        assert_eq!(text(&[&one, &two, &one], &mut left), "one,{\"two\":2},one");
+        assert_eq!(left, 3);
+        assert_eq!(text(&[&one], &mut left), "one");
+        assert_eq!((text(&[&one, &one], &mut left), text(&[], &mut left)), ("...".to_owned(), String::new()));
+        let large = json!(vec!["x"; 100_000]);
+        let mut left = 1000;
+        let cells: usize = (0..100).map(|_| text(&[&large, &large, &large], &mut left).len()).sum();
+        assert!(cells < 1000 + 100 * 4, "{cells}");
     }
 }

@@ -6,6 +6,8 @@
 mod crowd;
 #[path = "hostile/deep.rs"]
 mod deep;
+#[path = "hostile/definitions.rs"]
+mod definitions;
 #[path = "hostile/long.rs"]
 mod long;
 #[path = "hostile/odd.rs"]

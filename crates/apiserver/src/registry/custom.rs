@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use structural::{Interner, Schema};
 
 use super::{Content, Resource, Subresource, Version, table_name};
+use crate::bounds::{MOST_COLUMNS, MOST_SELECTABLE};
 use crate::names::NameRule;
 use crate::store::FieldPath;
 use crate::strategy;
@@ -172,7 +173,7 @@ impl Resource {
         let storage_version = storage.map(|version| version.name.clone()).unwrap_or_default();
         // All versions convert by their name alone, so the fields of the stored one serve all.
         let selectable = storage.map_or(&[][..], |version| &version.selectable_fields);
-        let fields = selectable.iter().map(|field| FieldPath::new(&field.json_path)).collect();
+        let fields = selectable.iter().take(MOST_SELECTABLE).map(|field| FieldPath::new(&field.json_path)).collect();
         let mut served: Vec<Served> = spec.versions.into_iter().filter(|one| one.served).collect();
         served.sort_by(|a, b| priority(&b.name).cmp(&priority(&a.name)));
         let better = served.iter().find(|one| !one.deprecated).map(|one| one.name.clone());
@@ -220,7 +221,8 @@ fn version(served: Served, group: &str, names: &Names, better: Option<&str>) -> 
     let custom = Custom {
         source: schema.map_or_else(|| r#"{"type":"object"}"#.into(), |holder| holder.schema.get().into()),
         schema: OnceLock::new(),
-        columns: additional_printer_columns,
+        // A definition may be from before there was a limit.
+        columns: additional_printer_columns.into_iter().take(MOST_COLUMNS).collect(),
         scale: subresources.scale,
     };
     Version {

@@ -6,11 +6,15 @@ use serde_json::{Value, json};
 use structural::{FieldError, Reason, Schema};
 
 use super::{Strategy, immutable, member};
-use crate::bounds::{MOST_TOLD, shown};
+use crate::bounds::{LONGEST_TOLD, MOST_COLUMNS, MOST_SELECTABLE, MOST_STEPS, MOST_TOLD, cut_at, shown};
 use crate::names;
+use crate::registry::Registry;
 
 /// Versions of one definition: each is compared with the others.
 const MOST_VERSIONS: usize = 100;
+
+/// Short names of one definition, and categories.
+const MOST_NAMES: usize = 100;
 
 /// Keeps a definition until its objects are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -96,6 +100,9 @@ fn validate(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     if name != expected && old.is_none() {
         errors.push(invalid("metadata.name", name, "must be spec.names.plural+\".\"+spec.group"));
     }
+    if Registry::built_in().get(group, plural).is_some() {
+        errors.push(invalid("metadata.name", name, "is the name of a built-in resource"));
+    }
     check_group(group, &mut errors);
     check_names(&spec["names"], &mut errors);
     match text("/scope") {
@@ -136,9 +143,26 @@ fn check_names(given: &Value, errors: &mut Vec<FieldError>) {
             }
         }
     }
+    for list in ["shortNames", "categories"] {
+        check_further_names(items(&given[list]), &format!("spec.names.{list}"), errors);
+    }
     if given["kind"].is_string() && given["kind"] == given["listKind"] {
         let kind = given["kind"].as_str().unwrap_or_default();
         errors.push(invalid("spec.names.listKind", kind, "kind and listKind may not be the same"));
+    }
+}
+
+/// Each is compared with those of all other definitions of its group.
+fn check_further_names(given: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+    if given.len() > MOST_NAMES {
+        errors.push(too_many(path, given.len(), MOST_NAMES));
+        return;
+    }
+    for (index, name) in given.iter().enumerate() {
+        let name = name.as_str().unwrap_or_default();
+        if let Some(problem) = names::name(names::NameRule::Dns1035, name).first() {
+            errors.push(invalid(&format!("{path}[{index}]"), name, problem));
+        }
     }
 }
 
@@ -147,8 +171,7 @@ fn check_versions(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErr
     let mut stored = 0;
     let all: Vec<&Value> = versions(object).collect();
     if all.len() > MOST_VERSIONS {
-        let message = format!("Too many: {}: must have at most {MOST_VERSIONS} items", all.len());
-        errors.push(FieldError { field: "spec.versions".to_owned(), reason: Reason::TooMany, message });
+        errors.push(too_many("spec.versions", all.len(), MOST_VERSIONS));
         return;
     }
     let mut twice = false;
@@ -261,38 +284,62 @@ fn check_version(version: &Value, paths: &Paths<'_>, errors: &mut Vec<FieldError
     };
     // Told once where they are: to compare what versions share takes as long as it is.
     let columns = paths.of("additionalPrinterColumns", "additionalPrinterColumns");
-    for (index, column) in version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate() {
-        if errors.len() >= MOST_TOLD {
-            return;
-        }
-        check_column(column, &format!("{columns}[{index}]"), errors);
-    }
+    check_columns(items(&version["additionalPrinterColumns"]), &columns, errors);
     let fields = paths.of("selectableFields", "selectableFields");
-    for (index, field) in version["selectableFields"].as_array().into_iter().flatten().enumerate() {
-        let text = field["jsonPath"].as_str().unwrap_or_default();
-        let path = format!("{fields}[{index}].jsonPath");
-        if errors.len() >= MOST_TOLD {
-            return;
-        }
-        if !matches!(schema.type_at(text), Some("string" | "integer" | "boolean")) {
-            errors.push(invalid(&path, text, "is an invalid path: does not refer to a valid field"));
-        }
-    }
+    check_selectable(items(&version["selectableFields"]), &schema, &fields, errors);
     let scale = &version["subresources"]["scale"];
     if scale.is_object() {
-        for (name, start) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
-            let text = scale[name].as_str().unwrap_or_default();
-            let path = format!("{}.scale.{name}", paths.of("subresources", "subresources"));
-            if text.is_empty() {
-                errors.push(required(&path, ""));
-            } else if !text.starts_with(start) {
-                errors.push(invalid(
-                    &path,
-                    text,
-                    &format!("should be a json path under {}", start.trim_end_matches('.')),
-                ));
-            }
+        check_scale(scale, &format!("{}.scale", paths.of("subresources", "subresources")), errors);
+    }
+}
+
+fn check_scale(scale: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for (name, start) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status."), ("labelSelectorPath", "")]
+    {
+        let text = scale[name].as_str().unwrap_or_default();
+        let path = format!("{path}.{name}");
+        if text.split('.').count() > MOST_STEPS + 1 {
+            errors.push(invalid(&path, text, &format!("must have at most {MOST_STEPS} steps")));
+        } else if text.is_empty() && !start.is_empty() {
+            errors.push(required(&path, ""));
+        } else if !text.starts_with(start) {
+            errors.push(invalid(&path, text, &format!("should be a json path under {}", start.trim_end_matches('.'))));
         }
+    }
+}
+
+fn items(list: &Value) -> &[Value] {
+    list.as_array().map_or(&[], |list| list)
+}
+
+fn check_columns(columns: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+    if columns.len() > MOST_COLUMNS {
+        errors.push(too_many(path, columns.len(), MOST_COLUMNS));
+        return;
+    }
+    for (index, column) in columns.iter().enumerate() {
+        check_column(column, &format!("{path}[{index}]"), errors);
+    }
+}
+
+/// Objects are stored with a text for each: none is taken twice.
+fn check_selectable(fields: &[Value], schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+    let mut seen = BTreeSet::new();
+    for (index, field) in fields.iter().enumerate() {
+        if errors.len() >= MOST_TOLD {
+            return;
+        }
+        let text = field["jsonPath"].as_str().unwrap_or_default();
+        let path = format!("{path}[{index}].jsonPath");
+        if !matches!(schema.type_at(text), Some("string" | "integer" | "boolean")) {
+            errors.push(invalid(&path, text, "is an invalid path: does not refer to a valid field"));
+        } else if !seen.insert(text) {
+            let message = format!("Duplicate value: \"{}\"", cut_at(text, LONGEST_TOLD / 2));
+            errors.push(FieldError { field: path, reason: Reason::Duplicate, message });
+        }
+    }
+    if seen.len() > MOST_SELECTABLE {
+        errors.push(too_many(path, seen.len(), MOST_SELECTABLE));
     }
 }
 
@@ -316,11 +363,17 @@ fn check_column(column: &Value, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 fn invalid(field: &str, value: &str, problem: &str) -> FieldError {
-    let message = format!("Invalid value: \"{value}\": {problem}");
+    // Cut here, so that what is wrong with a long one is told after it.
+    let message = format!("Invalid value: \"{}\": {problem}", cut_at(value, LONGEST_TOLD / 2));
     FieldError { field: field.to_owned(), reason: Reason::Invalid, message }
 }
 
 fn required(field: &str, detail: &str) -> FieldError {
     let message = if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
     FieldError { field: field.to_owned(), reason: Reason::Required, message }
+}
+
+fn too_many(field: &str, count: usize, most: usize) -> FieldError {
+    let message = format!("Too many: {count}: must have at most {most} items");
+    FieldError { field: field.to_owned(), reason: Reason::TooMany, message }
 }

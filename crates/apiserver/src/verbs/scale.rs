@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Call, patch, update};
 use crate::body::Body;
+use crate::bounds::DEEPEST;
 use crate::meta;
 use crate::registry::{Content, ScalePaths};
 use crate::request::WriteOptions;
@@ -127,8 +128,22 @@ fn with_replicas(call: &Call, old: &Value, scale: &Value, paths: &ScalePaths) ->
         return Err(Status::invalid(subject, call.name(), &[error]));
     }
     let mut new = old.clone();
-    let mut place = &mut new;
-    for step in paths.spec_replicas_path.split('.').filter(|step| !step.is_empty()) {
+    put(&mut new, &paths.spec_replicas_path, replicas)?;
+    for field in ["resourceVersion", "uid"] {
+        new["metadata"][field] = scale["metadata"][field].clone();
+    }
+    Ok(new)
+}
+
+/// Puts the number at its place. Nothing is made that is too deep to be dropped again: a definition may be from before there was
+/// a limit for its paths.
+fn put(object: &mut Value, path: &str, replicas: i64) -> Result<(), Status> {
+    let steps = || path.split('.').filter(|step| !step.is_empty());
+    if steps().count() >= DEEPEST {
+        return Err(Status::too_deep());
+    }
+    let mut place = object;
+    for step in steps() {
         // What is in the way is no object: whether it may become one is for the schema to say.
         if !place.is_object() {
             *place = json!({});
@@ -136,8 +151,21 @@ fn with_replicas(call: &Call, old: &Value, scale: &Value, paths: &ScalePaths) ->
         place = &mut place[step];
     }
     *place = replicas.into();
-    for field in ["resourceVersion", "uid"] {
-        new["metadata"][field] = scale["metadata"][field].clone();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_come_to_no_place_that_is_too_deep() {
+        let mut object = json!({ "spec": { "a": 1 } });
+        put(&mut object, ".spec.a.b", 3).unwrap();
+        assert_eq!(object, json!({ "spec": { "a": { "b": 3 } } }));
+        for steps in [DEEPEST, 1_000_000] {
+            assert_eq!(put(&mut object, &".a".repeat(steps), 3).unwrap_err(), Status::too_deep());
+        }
+        put(&mut object, &".a".repeat(DEEPEST - 1), 3).unwrap();
     }
-    Ok(new)
 }

@@ -3,7 +3,8 @@
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::scene::{Scene, TREES, nested, tree};
+use crate::scene::{SHRUBS, Scene, TREES, nested, shrubs, tree};
+use crate::support::DEFINITIONS;
 
 /// What an object may have.
 const DEEPEST: usize = 100;
@@ -88,5 +89,34 @@ async fn defaults_make_no_object_larger_than_bodies() {
     let pods = "/api/v1/namespaces/hostile/pods";
     let pod = json!({ "metadata": { "name": "p" }, "spec": { "containers": many } });
     scene.post(pods, &pod).await.expect(400);
+    scene.end(&[]).await;
+}
+
+/// Replicas were put into a place 20,000 levels deep, and the process ended when the object was dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_definition_leads_to_no_place_that_is_too_deep() {
+    let scene = Scene::begin().await;
+    let paths = |steps: usize| json!({ "specReplicasPath": format!(".spec{}", ".a".repeat(steps - 1)), "statusReplicasPath": ".status.n" });
+    let define = |scale: &Value| {
+        let mut definition = shrubs();
+        definition["spec"]["versions"][0]["subresources"] = json!({ "scale": scale });
+        definition
+    };
+    let mut deep = vec![paths(65), paths(20_000)];
+    for field in ["statusReplicasPath", "labelSelectorPath"] {
+        let mut scale = paths(2);
+        scale[field] = format!(".status{}", ".a".repeat(20_000)).into();
+        deep.push(scale);
+    }
+    for scale in deep {
+        let refused = scene.post(DEFINITIONS, &define(&scale)).await.expect(422);
+        assert!(refused["message"].as_str().unwrap().contains("must have at most 64 steps"), "{refused}");
+    }
+    scene.server.define(&define(&paths(64))).await;
+    let shrub = json!({ "apiVersion": "example.com/v1", "kind": "Shrub", "metadata": { "name": "s" } });
+    scene.server.post(SHRUBS, &shrub).await.expect(201);
+    scene.patch("merge", &format!("{SHRUBS}/s/scale"), &json!({ "spec": { "replicas": 3 } })).await.expect(200);
+    assert_eq!(scene.server.get(&format!("{SHRUBS}/s/scale")).await.expect(200)["spec"]["replicas"], 3);
+    scene.server.delete(&format!("{DEFINITIONS}/shrubs.example.com"), &json!({})).await.expect(200);
     scene.end(&[]).await;
 }

@@ -11,6 +11,8 @@ use crate::support::{Answer, DEFINITIONS, MAPS, Server, map};
 
 /// Objects of any shape.
 pub(crate) const TREES: &str = "/apis/example.com/v1/namespaces/hostile/trees";
+/// Of those that [`shrubs`] defines.
+pub(crate) const SHRUBS: &str = "/apis/example.com/v1/namespaces/hostile/shrubs";
 /// How often the bystander asks while a hostile request is worked on.
 const ASKED: usize = 10;
 
@@ -125,6 +127,14 @@ fn trees(spec: &Value) -> Value {
             }],
         },
     })
+}
+
+/// A definition of a second kind, whose objects may hold anything.
+pub(crate) fn shrubs() -> Value {
+    let mut definition = trees(&json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }));
+    definition["metadata"]["name"] = "shrubs.example.com".into();
+    definition["spec"]["names"] = json!({ "plural": "shrubs", "singular": "shrub", "kind": "Shrub" });
+    definition
 }
 
 pub(crate) fn tree(name: &str, spec: &Value) -> Value {
