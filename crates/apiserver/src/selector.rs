@@ -62,6 +62,11 @@ impl LabelSelector {
         self.requirements.is_empty()
     }
 
+    /// How many conditions there are.
+    pub(crate) fn count(&self) -> usize {
+        self.requirements.len()
+    }
+
     /// Whether the labels fulfil all conditions.
     pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|Requirement { key, operator }| {

@@ -1,7 +1,10 @@
 //! Which objects a list, a watch or a deletion of many is about.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::convert;
 use crate::registry::Resource;
@@ -12,6 +15,9 @@ use crate::store::{Key, Object};
 
 use super::Call;
 
+/// Conditions of one selector. A condition may name any number of values.
+const MOST_CONDITIONS: usize = 100;
+
 /// Namespace, labels and fields.
 #[derive(Clone)]
 pub(crate) struct Selection {
@@ -21,7 +27,7 @@ pub(crate) struct Selection {
     resource: Arc<Resource>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Field {
     Name,
     Namespace,
@@ -36,6 +42,8 @@ impl Selection {
         let fields = call.query.get("fieldSelector").unwrap_or_default();
         let labels_read = LabelSelector::parse(labels).map_err(Status::bad_request)?;
         let fields_read = FieldSelector::parse(fields).map_err(Status::bad_request)?;
+        check_count("labelSelector", labels_read.count())?;
+        check_count("fieldSelector", fields_read.requirements.len())?;
         let mut conditions = Vec::new();
         for one in &fields_read.requirements {
             let field = match one.field.as_str() {
@@ -47,7 +55,10 @@ impl Selection {
                     Field::Stored(index)
                 }
             };
-            conditions.push((field, one.value.clone(), one.equal));
+            let condition = (field, one.value.clone(), one.equal);
+            if !conditions.contains(&condition) {
+                conditions.push(condition);
+            }
         }
         if let Some(name) = &call.target.name {
             conditions.push((Field::Name, name.clone(), true));
@@ -83,11 +94,13 @@ impl Selection {
 
     /// Whether a deletion is about an object, whether or not anybody can read it.
     pub(crate) fn takes(&self, key: &Key, object: &Object) -> bool {
+        // Read once, whatever is asked of it.
+        let read = OnceCell::new();
         self.namespace.as_deref().is_none_or(|namespace| *key.namespace == *namespace)
             && self.fields.iter().all(|(field, value, equal)| match field {
                 Field::Name => (*key.name == **value) == *equal,
                 Field::Namespace => (*key.namespace == **value) == *equal,
-                Field::Stored(index) => (self.stored(object, *index) == **value) == *equal,
+                Field::Stored(index) => (self.stored(object, *index, &read) == **value) == *equal,
             })
             && (self.labels.is_empty() || self.labels.matches(|label| object.draft.label(label)))
     }
@@ -95,14 +108,24 @@ impl Selection {
 
 impl Selection {
     /// A field that was taken out when the object was written, or would have been had the definition been today's.
-    fn stored<'a>(&self, object: &'a Object, index: usize) -> Cow<'a, str> {
+    fn stored<'a>(&self, object: &'a Object, index: usize, read: &OnceCell<Option<Value>>) -> Cow<'a, str> {
         match self.resource.fields.get(index) {
             Some(path) if object.revision < self.resource.since => {
-                object.value().map_or(Cow::Borrowed(""), |value| Cow::Owned(path.text(&value).into_string()))
+                let value = read.get_or_init(|| object.value().ok()).as_ref();
+                value.map_or(Cow::Borrowed(""), |value| Cow::Owned(path.text(value).into_string()))
             }
             _ => Cow::Borrowed(object.draft.field(index)),
         }
     }
+}
+
+/// Each condition is looked at for each object.
+fn check_count(selector: &str, count: usize) -> Result<(), Status> {
+    if count > MOST_CONDITIONS {
+        let problem = format!("{selector}: Too many: {count}: must have at most {MOST_CONDITIONS} conditions");
+        return Err(Status::bad_request(problem));
+    }
+    Ok(())
 }
 
 fn unknown_field(resource: &Resource, field: &str) -> Status {

@@ -90,3 +90,18 @@ async fn no_definition_takes_the_place_of_a_built_in_kind() {
     assert!(refused["message"].as_str().unwrap().contains("is the name of a built-in resource"), "{refused}");
     scene.end(&[]).await;
 }
+
+/// Each condition read every object that is older than the definition's last change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn conditions_of_a_selector_are_few() {
+    let scene = Scene::begin().await;
+    scene.server.define(&shrubs()).await;
+    for (selector, condition) in [("fieldSelector", "color!%3Dx"), ("labelSelector", "a!%3Dx")] {
+        let query = |count: usize| format!("{SHRUBS}?{selector}={}", vec![condition; count].join(","));
+        scene.server.get(&query(100)).await.expect(200);
+        let refused = scene.server.get(&query(101)).await.expect(400);
+        assert!(refused["message"].as_str().unwrap().contains("must have at most 100 conditions"), "{refused}");
+    }
+    scene.server.delete(&format!("{DEFINITIONS}/shrubs.example.com"), &json!({})).await.expect(200);
+    scene.end(&[]).await;
+}
