@@ -26,10 +26,12 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::bounds::MOST_TOLD;
 use crate::identity::{Attributes, Authorizer, Decision, Identity, MASTERS, Stored};
 use crate::store::Snapshot;
 use compiled::{Compiled, RoleRef};
@@ -106,14 +108,10 @@ pub(crate) fn absent<'a>(roles: impl IntoIterator<Item = &'a RoleRef>) -> Option
     told_once(roles.into_iter().map(RoleRef::not_found))
 }
 
-/// Several problems as one, each told once; none, if there are none.
+/// Several problems as one, each told once, as many as an answer tells; none, if there are none.
 fn told_once(all: impl Iterator<Item = String>) -> Option<String> {
-    let mut problems: Vec<String> = Vec::new();
-    for problem in all {
-        if !problems.contains(&problem) {
-            problems.push(problem);
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let problems: Vec<String> = all.filter(|problem| seen.insert(problem.clone())).take(MOST_TOLD).collect();
     match problems.as_slice() {
         [] => None,
         [one] => Some(one.clone()),

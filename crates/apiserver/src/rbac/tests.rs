@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::compiled::{BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES};
 use super::policy::wanted;
-use super::{Rbac, cover};
+use super::{Rbac, cover, told_once};
 use crate::identity::{Attributes, Authorizer as _, Decision, Identity, Stored};
 use crate::rbac::Rule;
 use crate::store::{Key, Snapshot};
@@ -205,4 +205,13 @@ fn the_policy_of_a_new_cluster_is_valid_and_whole() {
             |other: &super::policy::Wanted| role == &*other.key.name && other.key.namespace == one.key.namespace;
         assert!(role.is_null() || all.iter().any(there), "{}", one.key.name);
     }
+}
+
+/// Each was compared with each before it, for every request of whoever has such bindings.
+#[test]
+fn roles_that_are_missing_are_told_once_and_some_of_them() {
+    let missing = |count: usize| told_once((0..count * 2).map(|turn| format!("role {} not found", turn / 2)));
+    assert_eq!((missing(0), missing(1)), (None, Some("role 0 not found".to_owned())));
+    assert_eq!(missing(2).unwrap(), "[role 0 not found, role 1 not found]");
+    assert_eq!(missing(200_000).unwrap().matches("not found").count(), 100);
 }
