@@ -129,6 +129,16 @@ pub(crate) fn discovery(header: &str) -> Result<(Discovery, Encoding), Status> {
     Err(Status::not_acceptable(&ACCEPTED))
 }
 
+/// A document that there is as JSON alone.
+///
+/// # Errors
+/// When the client does not accept that.
+pub(crate) fn json(header: &str) -> Result<(), Status> {
+    let mut alternatives = alternatives(header).into_iter();
+    let accepts = alternatives.any(|one| one.encoding() == Some(Encoding::Json) && one.parameter("as").is_none());
+    if accepts || header.trim().is_empty() { Ok(()) } else { Err(Status::not_acceptable(&["application/json"])) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

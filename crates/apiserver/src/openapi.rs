@@ -1,8 +1,8 @@
 //! OpenAPI: per group and version (v3), and all in one (v2). Enough for clients to validate, merge and explain: paths
 //! with their kinds and parameters, and the schemas of all kinds, without descriptions.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -270,22 +270,37 @@ fn custom_name(resource: &Resource, version: &Version) -> String {
     parts.join(".")
 }
 
-/// The document of everything, as text. It is large, and the same until a definition changes.
+/// Documents as texts, by path. They are large, and the same until a definition changes.
 #[derive(Default)]
-pub(crate) struct Cache(Mutex<Option<(Arc<Registry>, Bytes)>>);
+pub(crate) struct Cache(Mutex<Made>);
+
+#[derive(Default)]
+struct Made {
+    /// Of which they tell.
+    of: Weak<Registry>,
+    texts: BTreeMap<String, Bytes>,
+}
 
 impl Cache {
-    pub(crate) fn get(&self, registry: &Arc<Registry>, make: impl FnOnce() -> Value) -> Bytes {
+    /// The document at a path; none, if there is none.
+    pub(crate) fn get(
+        &self,
+        registry: &Arc<Registry>,
+        path: &str,
+        make: impl FnOnce() -> Option<Value>,
+    ) -> Option<Bytes> {
         // Whoever comes while it is made waits for it instead of making another.
-        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*cached {
-            Some((of, text)) if Arc::ptr_eq(of, registry) => text.clone(),
-            _ => {
-                let text = Bytes::from(format!("{}\n", make()));
-                *cached = Some((registry.clone(), text.clone()));
-                text
-            }
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Held weakly: what is no longer served goes, whether or not anybody asks again.
+        if !std::ptr::eq(made.of.as_ptr(), Arc::as_ptr(registry)) {
+            *made = Made { of: Arc::downgrade(registry), texts: BTreeMap::new() };
         }
+        if let Some(text) = made.texts.get(path) {
+            return Some(text.clone());
+        }
+        let text = Bytes::from(format!("{}\n", make()?));
+        made.texts.insert(path.to_owned(), text.clone());
+        Some(text)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What is not about objects: discovery, OpenAPI, health, version, metrics.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use serde_json::{Value, json};
@@ -29,10 +31,6 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
             discovery::resources(&registry, group, version).or_else(|| delegated::resources_of(server, group, version))
         }
         ["openapi", "v3"] => Some(openapi::index(&registry, delegated::openapi_index(server))),
-        ["openapi", "v3", rest @ ..] => {
-            openapi::by_path(&registry, &rest.join("/")).or_else(|| delegated::openapi(server, rest))
-        }
-        ["openapi", "v2"] if encoding_is_yaml(accept) => Some(everything(server, &registry)),
         _ => None,
     };
     let answer = match (document, parts.as_slice()) {
@@ -42,10 +40,10 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
         }
         (None, [check @ ("healthz" | "livez" | "readyz"), checks @ ..]) => health(server, check, checks, &query)?,
         (None, ["metrics"]) => metrics(server),
-        (None, ["openapi", "v2"]) => {
-            negotiate::discovery(accept)?;
-            let mut response =
-                Response::new(Body::whole(server.openapi.get(&registry, || everything(server, &registry))));
+        (None, ["openapi", "v2" | "v3", ..]) => {
+            let Some(text) = openapi_text(server, &registry, &parts) else { return Ok(missing()) };
+            negotiate::json(accept)?;
+            let mut response = Response::new(Body::whole(text));
             response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(Encoding::Json.media_type()));
             response
         }
@@ -58,8 +56,15 @@ pub(super) fn page<B>(server: &Inner, path: &str, request: &Request<B>) -> Resul
     if matches!(*request.method(), Method::GET | Method::HEAD) { Ok(answer) } else { Err(Status::method_not_allowed()) }
 }
 
-fn encoding_is_yaml(accept: &str) -> bool {
-    negotiate::discovery(accept).is_ok_and(|(_, encoding)| encoding == Encoding::Yaml)
+/// `/openapi/v2`, `/openapi/v3/api/v1` and the like: large, and made once for all who ask.
+fn openapi_text(server: &Inner, registry: &Arc<Registry>, parts: &[&str]) -> Option<Bytes> {
+    server.openapi.get(registry, &parts.join("/"), || match parts {
+        ["openapi", "v2"] => Some(everything(server, registry)),
+        ["openapi", "v3", rest @ ..] => {
+            openapi::by_path(registry, &rest.join("/")).or_else(|| delegated::openapi(server, rest))
+        }
+        _ => None,
+    })
 }
 
 /// Whether a page tells how the server is: who asks for it must get an answer above all when it is busy.

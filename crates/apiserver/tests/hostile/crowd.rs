@@ -1,7 +1,7 @@
 //! More requests than there are places, bodies that do not come, answers that nobody reads.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use apiserver::logs::{LogRequest, LogStream, PodLogs};
@@ -211,4 +211,15 @@ async fn the_large_document_follows_the_definitions() {
     let after = server.get("/openapi/v2").await.expect(200);
     let paths = |document: &serde_json::Value| document["paths"].as_object().unwrap().len();
     assert!(paths(&after) > paths(&before));
+}
+
+#[tokio::test]
+async fn openapi_is_told_as_json_alone() {
+    let server = busy_server().await;
+    for path in ["/openapi/v2", "/openapi/v3/apis/apps/v1"] {
+        let document = server.get(path).await.expect(200);
+        assert_eq!(server.get_as(path, "application/yaml,application/json").await.expect(200), document);
+        server.get_as(path, "application/yaml").await.expect(406);
+    }
+    server.get("/openapi/v3/apis/none.example.com/v1").await;
 }
