@@ -12,6 +12,8 @@
 //! What was taken is noted in the budget with the pod's name: the disruption controller counts the pod as gone from then on. If
 //! the deletion fails after that, the note lapses after two minutes.
 
+use std::collections::BTreeMap;
+
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -53,6 +55,7 @@ fn options_of(eviction: &Value) -> Result<Options, Status> {
 }
 
 async fn evict(call: &mut Call, options: &Options) -> Result<(), Status> {
+    let mut selectors = Selectors::default();
     for _ in 0..ATTEMPTS {
         let pod = call.renderer().stored_value(&*call.current()?)?;
         match standing(&pod) {
@@ -67,7 +70,7 @@ async fn evict(call: &mut Call, options: &Options) -> Result<(), Status> {
                     done => return done,
                 }
             }
-            Standing::Running { ready } => match ask_budget(call, &pod, ready, options.dry).await? {
+            Standing::Running { ready } => match ask_budget(call, &mut selectors, (&pod, ready), options.dry).await? {
                 Verdict::Granted => return delete(call, options).await,
                 Verdict::AsSeen { budget } => {
                     let as_seen = options.as_seen(meta::text(&pod, "resourceVersion"));
@@ -142,14 +145,19 @@ enum Verdict {
 }
 
 /// Takes one of the disruptions that the pod's budget still allows; a dry run only looks whether there is one.
-async fn ask_budget(call: &Call, pod: &Value, ready: bool, dry: bool) -> Result<Verdict, Status> {
+async fn ask_budget(
+    call: &Call,
+    selectors: &mut Selectors,
+    (pod, ready): (&Value, bool),
+    dry: bool,
+) -> Result<Verdict, Status> {
     let registry = call.server.registry.load_full();
     let Some(budgets) = registry.get("policy", "poddisruptionbudgets") else { return Ok(Verdict::Granted) };
     for _ in 0..ATTEMPTS {
         let snapshot = call.server.store.snapshot();
         let objects = snapshot.objects(&budgets.table);
-        let own = objects.iter().filter(|(key, object)| *key.namespace == *call.namespace() && covers(object, pod));
-        let own: Vec<_> = own.collect();
+        let own = objects.iter().filter(|(key, _)| *key.namespace == *call.namespace());
+        let own: Vec<_> = own.filter(|(key, object)| selectors.cover(key, object, pod)).collect();
         let (key, object) = match own.as_slice() {
             [] => return Ok(Verdict::Granted),
             [one] => *one,
@@ -279,10 +287,45 @@ fn forbidden(name: &str, problem: &str, why: &str) -> Status {
     Status::forbidden(subject, name, problem).with_cause("DisruptionBudget", &cause)
 }
 
-/// Whether a budget selects the pod. One that selects nothing by name selects all of its namespace.
-fn covers(budget: &Object, pod: &Value) -> bool {
-    let Ok(budget) = budget.value() else { return false };
-    let label = |key: &str| pod["metadata"]["labels"][key].as_str();
-    let selector = LabelSelector::text_of(&budget["spec"]["selector"]);
-    selector.is_some_and(|text| LabelSelector::parse(&text).is_ok_and(|selector| selector.matches(label)))
+/// What budgets select, each read once for as long as it does not change: who is asked again looks at the others again as well.
+#[derive(Default)]
+struct Selectors(BTreeMap<Key, (u64, Option<LabelSelector>)>);
+
+impl Selectors {
+    /// Whether a budget selects the pod. One that selects nothing by name selects all of its namespace.
+    fn cover(&mut self, key: &Key, budget: &Object, pod: &Value) -> bool {
+        let known = self.0.get(key).is_some_and(|(revision, _)| *revision == budget.revision);
+        if !known {
+            self.0.insert(key.clone(), (budget.revision, selector_of(budget)));
+        }
+        let label = |key: &str| pod["metadata"]["labels"][key].as_str();
+        let selector = self.0.get(key).and_then(|(_, selector)| selector.as_ref());
+        selector.is_some_and(|selector| selector.matches(label))
+    }
+}
+
+fn selector_of(budget: &Object) -> Option<LabelSelector> {
+    let budget = budget.value().ok()?;
+    LabelSelector::parse(&LabelSelector::text_of(&budget["spec"]["selector"])?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_read_once_for_as_long_as_it_does_not_change() {
+        let key = Key::new("n", "b");
+        let budget = |revision: u64, labels: Value| {
+            let value = json!({ "metadata": {}, "spec": { "selector": { "matchLabels": labels } } });
+            Object { revision, draft: Draft::new(&value, &[]).unwrap() }
+        };
+        let pod = json!({ "metadata": { "labels": { "a": "b" } } });
+        let mut selectors = Selectors::default();
+        assert!(selectors.cover(&key, &budget(1, json!({ "a": "b" })), &pod));
+        // Had it been read again, it would not select the pod.
+        assert!(selectors.cover(&key, &budget(1, json!({ "a": "c" })), &pod));
+        assert!(!selectors.cover(&key, &budget(2, json!({ "a": "c" })), &pod));
+        assert!(selectors.cover(&key, &budget(3, json!({})), &pod), "one that names nothing selects everything");
+    }
 }
