@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use super::firmware::{PORT, Said, firmware};
@@ -16,6 +17,9 @@ use crate::qmp::{self, commands};
 
 /// What is kept of QEMU's complaints.
 const LONGEST: u64 = 16 << 10;
+/// How long QEMU's complaints are read after its end. A program that started QEMU instead of becoming it leaves a process that
+/// has the pipe, too.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How many times its limit a probe may take where it hardly gets a processor.
 const BUSY: u32 = 4;
 
@@ -25,11 +29,17 @@ pub(super) async fn run(probe: &Probe, accelerator: Accelerator) -> Result<Resul
     let mut child = spawn(probe, accelerator, &rom.0)?;
     let id = child.id();
     let mut errors = child.stderr.take();
+    let over = Notify::new();
     let complaints = async {
         let mut text = Vec::new();
         if let Some(errors) = &mut errors {
-            // What cannot be read is not told.
-            let _ = errors.take(LONGEST).read_to_end(&mut text).await;
+            let mut errors = errors.take(LONGEST);
+            tokio::select! {
+                biased;
+                // What can be read counts, even if the time is over. What cannot be read is not told.
+                _ = errors.read_to_end(&mut text) => {}
+                () = async { over.notified().await; sleep(LAST_WORDS).await } => {}
+            }
         }
         String::from_utf8_lossy(&text).into_owned()
     };
@@ -42,6 +52,7 @@ pub(super) async fn run(probe: &Probe, accelerator: Accelerator) -> Result<Resul
         // It is over, one way or another.
         let _ = child.start_kill();
         let _ = child.wait().await;
+        over.notify_one();
         end
     };
     let (end, complaints) = tokio::join!(watched, complaints);

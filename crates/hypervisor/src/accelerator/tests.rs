@@ -65,6 +65,14 @@ async fn a_qemu_that_aborts_under_kvm_is_told_with_its_words() {
 }
 
 #[tokio::test]
+async fn a_qemu_that_leaves_a_process_behind_keeps_nobody_waiting() {
+    let begun = tokio::time::Instant::now();
+    let found = TestHost::new("sleep 60 & echo 'qemu: no such device' >&2; exit 1").find().await;
+    assert_eq!(found, emulated(Reason::Ended("no such device".into())));
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
 async fn a_qemu_that_refuses_the_hosts_cpu_has_no_kvm() {
     let script = r#"[[ "$*" == *"-cpu host"* ]] && { echo "qemu: unable to find CPU model 'host'" >&2; exit 1; }; exec sleep 60"#;
     assert_eq!(TestHost::new(script).find().await, emulated(Reason::Ended("unable to find CPU model 'host'".into())));
