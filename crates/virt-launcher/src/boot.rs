@@ -90,16 +90,22 @@ impl Workbench {
     /// # Errors
     /// When it cannot be found out.
     pub async fn accelerator(&self, told: Option<Accelerator>) -> Result<Accelerator, ProbeError> {
-        match (self.choice, told) {
-            (Choice::Auto, Some(Accelerator::Tcg)) => Ok(Accelerator::Tcg),
-            // A pod gets the device of its node only if it asks for it.
-            (Choice::Auto, Some(Accelerator::Kvm)) if accelerator::has_device() => Ok(Accelerator::Kvm),
-            (Choice::Auto, Some(Accelerator::Kvm)) => Ok(Accelerator::Tcg),
-            (choice, _) => {
-                let Finding { accelerator, .. } = accelerator::find(choice, &self.probe()).await?;
-                Ok(accelerator)
-            }
+        if let Some(known) = known(self.choice, told, accelerator::has_device) {
+            return Ok(known);
         }
+        let Finding { accelerator, .. } = accelerator::find(self.choice, &self.probe()).await?;
+        Ok(accelerator)
+    }
+}
+
+/// What runs guests here, if nothing has to be tried for that.
+fn known(choice: Choice, told: Option<Accelerator>, has_device: impl FnOnce() -> bool) -> Option<Accelerator> {
+    match (choice, told) {
+        (Choice::Auto, Some(Accelerator::Tcg)) => Some(Accelerator::Tcg),
+        // A pod gets the device of its node only if it asks for it.
+        (Choice::Auto, Some(Accelerator::Kvm)) if has_device() => Some(Accelerator::Kvm),
+        (Choice::Auto, Some(Accelerator::Kvm)) => Some(Accelerator::Tcg),
+        (Choice::Auto, None) | (Choice::Kvm | Choice::Tcg, _) => None,
     }
 }
 
@@ -199,4 +205,26 @@ fn first(vmi: &VirtualMachineInstance, accelerator: Accelerator) -> Result<Guest
     let kept = kept.map(|text| Guest::from_stored(text.as_bytes())).transpose().map_err(BootError::Before)?;
     let before = kept.as_ref().map_or(Before::Nothing, Before::Stopped);
     build(vmi, accelerator, before).map_err(BootError::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launcher_that_was_told_what_runs_guests_does_not_try_it() {
+        use Accelerator::{Kvm, Tcg};
+        assert_eq!(known(Choice::Auto, Some(Tcg), || true), Some(Tcg));
+        assert_eq!(known(Choice::Auto, Some(Kvm), || true), Some(Kvm));
+        assert_eq!(known(Choice::Auto, Some(Kvm), || false), Some(Tcg), "the pod did not ask for the device");
+        assert_eq!(known(Choice::Auto, None, || true), None);
+    }
+
+    #[test]
+    fn what_the_operator_chose_goes_before_what_was_told() {
+        for told in [None, Some(Accelerator::Kvm), Some(Accelerator::Tcg)] {
+            assert_eq!(known(Choice::Kvm, told, || true), None);
+            assert_eq!(known(Choice::Tcg, told, || true), None);
+        }
+    }
 }

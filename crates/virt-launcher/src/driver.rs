@@ -135,7 +135,7 @@ pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
         aborted,
         followed,
         oom_kills: out_of_memory::kills(),
-        trial: (*accelerator == Accelerator::Kvm).then(|| Instant::now() + TRIAL),
+        trial: trial(*accelerator, Instant::now()),
     };
     // A start that fails here has left nothing behind.
     let actions = driver.lifecycle.up();
@@ -258,9 +258,7 @@ impl Driver {
     fn why(&self, status: &Status) -> Option<Told> {
         match status.status.as_str() {
             _ if status.running => None,
-            INTERNAL_ERROR => {
-                Some(Told::InternalError { kvm_is_suspect: self.trial.is_some_and(|end| Instant::now() < end) })
-            }
+            INTERNAL_ERROR => Some(Told::InternalError { kvm_is_suspect: is_on_trial(self.trial, Instant::now()) }),
             parting if PARTING.contains(&parting) => Some(Told::StoppedToPart),
             _ => Some(Told::Stopped),
         }
@@ -337,6 +335,15 @@ impl Driver {
     }
 }
 
+/// Until when KVM is what a guest stops by, if it does.
+fn trial(accelerator: Accelerator, start: Instant) -> Option<Instant> {
+    (accelerator == Accelerator::Kvm).then(|| start + TRIAL)
+}
+
+fn is_on_trial(end: Option<Instant>, now: Instant) -> bool {
+    end.is_some_and(|end| now < end)
+}
+
 async fn sleep_until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
@@ -371,5 +378,19 @@ fn exit(status: Option<ExitStatus>, words: String, out_of_memory: bool) -> Exit 
         signal: status.and_then(|status| status.signal()),
         words,
         out_of_memory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_stops_within_its_first_minute_makes_kvm_suspect_and_later_it_does_not() {
+        let start = Instant::now();
+        let suspects = |accelerator, after| is_on_trial(trial(accelerator, start), start + Duration::from_secs(after));
+        assert!(suspects(Accelerator::Kvm, 0) && suspects(Accelerator::Kvm, 59));
+        assert!(!suspects(Accelerator::Kvm, 60));
+        assert!(!suspects(Accelerator::Tcg, 0));
     }
 }
