@@ -19,6 +19,9 @@ use layer::Lines;
 use line::Format;
 pub(crate) use sink::Sink;
 
+/// The module of kube's client that logs each request that fails. Whoever made the request says so, too, and says what it was for.
+const REQUESTS: &str = "kube_client::client::builder";
+
 /// What is logged, and how.
 #[derive(clap::Args)]
 #[group(id = "logging")]
@@ -45,11 +48,15 @@ impl Arguments {
     /// Logs from now on, for the whole process.
     pub(crate) fn start(self, program: Program) -> Arc<Sink> {
         let Self { log, log_format: format } = self;
-        let (program, default) = match program {
-            Program::Serves(name) => (name, LevelFilter::INFO),
-            Program::Answers => ("orlop", LevelFilter::WARN),
+        let (program, own) = match program {
+            Program::Serves(name) => (name, Filter::of(LevelFilter::INFO).without(&[REQUESTS])),
+            // Its answer is the only line, even if a request failed. A line more would end up in the screen of a guest.
+            Program::Answers => ("orlop", Filter::of(LevelFilter::WARN).without(&["kube_client", "kube_runtime"])),
         };
-        let filter = log.map_or_else(|| Filter::of(default), |filter| filter.or(default));
+        let filter = match log {
+            Some(filter) => filter.or(own),
+            None => own,
+        };
         let sink = Arc::<Sink>::default();
         let lines = Lines { filter, format, program, sink: sink.clone() };
         // It is the first, and the only one.

@@ -71,14 +71,24 @@ impl Name {
 }
 
 impl Filter {
-    /// The same, with a level for what it does not speak of.
-    pub(super) fn or(self, default: LevelFilter) -> Self {
-        Self { default: self.default.or(Some(default)), ..self }
+    /// The same, with the program's own filter for what it does not speak of. One that has a level for everything speaks of it all.
+    pub(super) fn or(self, own: Self) -> Self {
+        if self.default.is_some() {
+            return self;
+        }
+        // What is said last counts.
+        Self { default: own.default, named: own.named.into_iter().chain(self.named).collect() }
     }
 
     /// Everything from a level on.
     pub(super) fn of(level: LevelFilter) -> Self {
         Self { default: Some(level), named: Vec::new() }
+    }
+
+    /// The same without these modules.
+    pub(super) fn without(mut self, modules: &[&str]) -> Self {
+        self.named.extend(modules.iter().map(|module| (Name::Module((*module).to_owned()), LevelFilter::OFF)));
+        self
     }
 
     /// The most that any part logs.
@@ -117,7 +127,7 @@ mod tests {
 
     fn level(filter: &str, module: &str) -> LevelFilter {
         let filter: Filter = filter.parse().unwrap();
-        filter.or(LevelFilter::INFO).level(module, parts::by_module(module))
+        filter.or(Filter::of(LevelFilter::INFO)).level(module, parts::by_module(module))
     }
 
     #[test]
@@ -150,6 +160,21 @@ mod tests {
         assert_eq!(level("node=debug,node=error", "node::agent"), LevelFilter::ERROR);
         assert_eq!("node=debug,warn".parse::<Filter>().unwrap().most(), LevelFilter::DEBUG);
         assert_eq!(Filter::of(LevelFilter::WARN).most(), LevelFilter::WARN);
+    }
+
+    #[test]
+    fn a_silent_module_is_heard_when_it_or_everything_is_asked_for() {
+        let level = |filter: &str, module: &str| {
+            let filter: Filter = filter.parse().unwrap();
+            let filter = filter.or(Filter::of(LevelFilter::WARN).without(&["kube_client"]));
+            filter.level(module, parts::by_module(module))
+        };
+        for silent in ["", "vm=debug"] {
+            assert_eq!(level(silent, "kube_client::client::builder"), LevelFilter::OFF, "{silent:?}");
+            assert_eq!(level(silent, "kube_client_of_others"), LevelFilter::WARN, "{silent:?}");
+        }
+        assert_eq!(level("kube_client::=info", "kube_client::client::builder"), LevelFilter::INFO);
+        assert_eq!(level("debug", "kube_client::client::builder"), LevelFilter::DEBUG);
     }
 
     #[test]

@@ -144,7 +144,7 @@ mod tests {
         let path = folder.path().join("log");
         let sink = Arc::<Sink>::default();
         sink.keep(&path).unwrap();
-        let filter = filter.parse::<Filter>().unwrap().or(LevelFilter::INFO);
+        let filter = filter.parse::<Filter>().unwrap().or(Filter::of(LevelFilter::INFO));
         let lines = Lines { filter, format: Format::Text, program: "orlop", sink };
         tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), work);
         let text = std::fs::read_to_string(&path).unwrap();

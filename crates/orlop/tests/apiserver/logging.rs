@@ -90,3 +90,33 @@ async fn a_filter_that_makes_no_sense_is_refused_by_name() {
     let said = run(&["get", "--log", "vm=loud"]).await;
     assert!(said.contains("\"loud\" is not a valid level; use off, error, warn, info, debug or trace"), "{said}");
 }
+
+#[tokio::test]
+async fn a_command_without_a_server_says_so_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config");
+    // Nobody else gets this port as long as it is bound, and nobody listens there.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = format!("http://{}", socket.local_addr().unwrap());
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{ "name": "x", "cluster": { "server": server } }],
+        "users": [{ "name": "x", "user": {} }],
+        "contexts": [{ "name": "x", "context": { "cluster": "x", "user": "x" } }],
+    });
+    std::fs::write(&file, kubeconfig.to_string()).unwrap();
+    let run = async |flags: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orlop"));
+        command.arg("get").args(flags).arg("--kubeconfig").arg(&file).env_remove("ORLOP_LOG");
+        let output = command.output().await.unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = run(&[]).await;
+    let lines: Vec<&str> = said.lines().filter(|line| !line.starts_with("orlop: using the server ")).collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("orlop: "), "{said}");
+    // It is there for those who ask.
+    let said = run(&["--log", "warn"]).await;
+    assert!(said.contains("failed with error"), "{said}");
+}
