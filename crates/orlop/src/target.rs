@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use kube::{Api, Client, Config};
 
 use crate::cluster::{from_file, from_usual_files};
@@ -40,9 +42,13 @@ pub(crate) fn kubeconfig(data: &Path) -> PathBuf {
 }
 
 /// The server and the namespace that a verb is for.
+///
+/// Guarantee: a flag that was typed goes before the environment variable of another flag.
+pub(crate) struct Target(Flags);
+
 #[derive(clap::Args)]
 #[group(id = "target")]
-pub(crate) struct Target {
+struct Flags {
     /// Data directory of the `orlop up` to connect to; takes precedence over $KUBECONFIG.
     #[arg(long, value_name = "DIR", env = "ORLOP_DATA_DIR")]
     data_dir: Option<PathBuf>,
@@ -57,6 +63,35 @@ pub(crate) struct Target {
     /// Namespace. The default is the one of the kubeconfig's context.
     #[arg(short, long, value_name = "NAME", env = "ORLOP_NAMESPACE")]
     namespace: Option<String>,
+}
+
+impl Args for Target {
+    fn augment_args(command: Command) -> Command {
+        Flags::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Flags::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for Target {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is = |flag: &str, source: ValueSource| matches.value_source(flag) == Some(source);
+        let mut flags = Flags::from_arg_matches(matches)?;
+        if is("data_dir", ValueSource::CommandLine) {
+            flags.kubeconfig = flags.kubeconfig.filter(|_| !is("kubeconfig", ValueSource::EnvVariable));
+            flags.context = flags.context.filter(|_| !is("context", ValueSource::EnvVariable));
+        } else if is("context", ValueSource::CommandLine) {
+            flags.data_dir = flags.data_dir.filter(|_| !is("data_dir", ValueSource::EnvVariable));
+        }
+        Ok(Self(flags))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// Where the name of a server comes from.
@@ -87,17 +122,17 @@ struct KubeconfigPaths {
 impl Target {
     /// The directory of `orlop up` on this machine.
     pub(crate) fn data(&self) -> PathBuf {
-        self.data_dir.clone().unwrap_or_else(|| DATA_DIR.into())
+        self.0.data_dir.clone().unwrap_or_else(|| DATA_DIR.into())
     }
 
     /// Whether a context was named: what there is of this machine alone is not of it.
     pub(crate) fn names_context(&self) -> bool {
-        self.context.is_some()
+        self.0.context.is_some()
     }
 
     /// The same flags once more, for another call of this program.
     pub(crate) fn words(&self) -> Vec<String> {
-        let Self { data_dir, kubeconfig, context, namespace } = self;
+        let Flags { data_dir, kubeconfig, context, namespace } = &self.0;
         let path = |path: &PathBuf| path.to_string_lossy().into_owned();
         let flags = [
             ("--data-dir", data_dir.as_ref().map(path)),
@@ -121,15 +156,16 @@ impl Target {
     }
 
     async fn found(&self, tells: bool) -> anyhow::Result<Client> {
+        let Flags { data_dir, kubeconfig, context, namespace } = &self.0;
         let places = KubeconfigPaths {
-            kubeconfig: self.kubeconfig.clone(),
-            data_dir: self.data_dir.clone(),
-            context: self.context.clone(),
+            kubeconfig: kubeconfig.clone(),
+            data_dir: data_dir.clone(),
+            context: context.clone(),
             environment: std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty()),
             home: std::env::var_os("HOME").map(PathBuf::from),
             machine: DATA_DIR.into(),
         };
-        let context = self.context.as_deref();
+        let context = context.as_deref();
         let mut config = match choose(&places)? {
             Found::Own(path) => from_file(&path, context).await?,
             Found::Named(path) => told(from_file(&path, context).await?, &places, tells).await,
@@ -138,7 +174,7 @@ impl Target {
                 told(Config::infer().await.context("find an API server; is `orlop up` running?")?, &places, tells).await
             }
         };
-        if let Some(namespace) = &self.namespace {
+        if let Some(namespace) = namespace {
             config.default_namespace.clone_from(namespace);
         }
         Client::try_from(config).context("make a client")
@@ -273,6 +309,30 @@ mod tests {
         assert_eq!(choose(&places).unwrap(), Found::Own(kubeconfig(&other)));
         places.kubeconfig = Some("mine".into());
         assert_eq!(choose(&places).unwrap(), Found::Named("mine".into()));
+    }
+
+    #[test]
+    fn a_flag_goes_before_the_variable_of_another_flag() {
+        // $PATH stands for the variables of these flags: it is set wherever tests run.
+        let parse = |variables: &[&'static str], typed: &[&str]| {
+            let mut command = Target::augment_args(Command::new("orlop"));
+            for flag in ["data_dir", "kubeconfig", "context", "namespace"] {
+                let variable = if variables.contains(&flag) { "PATH" } else { "ORLOP_IS_NOT_SET" };
+                command = command.mut_arg(flag, |argument| argument.env(variable));
+            }
+            let words = ["orlop"].iter().chain(typed);
+            let target = Target::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap();
+            target.words().chunks(2).map(|pair| pair[0].clone()).collect::<Vec<_>>()
+        };
+        let every = ["data_dir", "kubeconfig", "context", "namespace"];
+        assert_eq!(parse(&every, &[]), ["--data-dir", "--kubeconfig", "--context", "--namespace"]);
+        assert_eq!(parse(&every, &["--data-dir", "x"]), ["--data-dir", "--namespace"]);
+        assert_eq!(parse(&every, &["--context", "x"]), ["--kubeconfig", "--context", "--namespace"]);
+        // The context of a file is still the one of the variable.
+        assert_eq!(parse(&["context"], &["--kubeconfig", "x"]), ["--kubeconfig", "--context"]);
+        // What was typed stays together.
+        let typed = ["--data-dir", "x", "--kubeconfig", "x", "--context", "x"];
+        assert_eq!(parse(&[], &typed), ["--data-dir", "--kubeconfig", "--context"]);
     }
 
     #[test]
