@@ -2,6 +2,7 @@
 //!
 //! Every check is a function from the tree to a list of complaints, one line each, that begin with a path.
 
+mod dependencies;
 mod documented;
 mod documents;
 mod sizes;
@@ -25,6 +26,7 @@ pub(crate) struct File {
 pub(crate) fn run(root: &Path, record: bool) -> Result<()> {
     let paths = tracked(root)?;
     let rust = read(root, &paths, |path| path.ends_with(".rs"))?;
+    let manifests = read(root, &paths, |path| path.ends_with("Cargo.toml"))?;
     let prose = read(root, &paths, |path| path.ends_with(".md"))?;
     if record {
         return sizes::record(root, &rust);
@@ -35,6 +37,7 @@ pub(crate) fn run(root: &Path, record: bool) -> Result<()> {
     complaints.extend(documents::dangling(&prose, &paths));
     complaints.extend(documents::unknown_tests(&prose, &rust));
     complaints.extend(sources::leftovers(&rust));
+    complaints.extend(dependencies::unused(&manifests, &rust));
     complaints.extend(documented::undocumented(&rust)?);
     let script = std::fs::read_to_string(root.join(".ci/soak")).context("read .ci/soak")?;
     complaints.extend(soak::left_out(&script, &rust));
