@@ -18,8 +18,8 @@ use manager::context::{Context, Now, Started};
 use manager::events::Recorder;
 use manager::kit::{Kit, Orphans, Reconciler, Remembered, Written};
 use manager::worker::Next;
-use manager::writing::{create, delete, guarded, unless_gone};
-use serde_json::json;
+use manager::writing::{create, delete, guarded, log_changed, unless_gone};
+use serde_json::{Value, json};
 
 use super::claim::size;
 use super::importer::wait;
@@ -240,7 +240,7 @@ impl DataVolumes {
             (Act::Populate, Some(claim), _) => {
                 let annotations = json!({ POPULATED: "true", POD_PHASE: "Succeeded" });
                 let patch = guarded(&claim.metadata, json!({ "metadata": { "annotations": annotations } }));
-                unless_gone(claims.patch(&claim.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)
+                change(&claims, &claim.name_any(), &patch).await
             }
             (Act::CreatePod, Some(claim), Ok(origin)) => {
                 let size = claim.spec.as_ref().and_then(size).unwrap_or_default();
@@ -254,7 +254,7 @@ impl DataVolumes {
                 let owners = claim.owner_references().iter().cloned().chain(controller_reference(volume));
                 let owners: Vec<OwnerReference> = owners.collect();
                 let patch = guarded(&claim.metadata, json!({ "metadata": { "ownerReferences": owners } }));
-                unless_gone(claims.patch(&claim.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)
+                change(&claims, &claim.name_any(), &patch).await
             }
             (Act::Retry(message), ..) => {
                 let now = (self.now)();
@@ -268,6 +268,11 @@ impl DataVolumes {
             (Act::Nothing | Act::Populate | Act::CreatePod | Act::Adopt, ..) => Ok(()),
         }
     }
+}
+
+async fn change(claims: &Api<PersistentVolumeClaim>, name: &str, patch: &Value) -> Result<(), kube::Error> {
+    let written = claims.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    unless_gone(written.inspect(|_| log_changed::<PersistentVolumeClaim>(name)))
 }
 
 async fn remove(pods: &Api<Pod>, found: &Found) -> Result<(), kube::Error> {

@@ -16,7 +16,7 @@ use manager::errors::chain;
 use manager::events::{Kind, Recorder};
 use manager::kit::{Expected, Kit, Reconciler, Remembered, Written};
 use manager::worker::Next;
-use manager::writing::{delete, log_created, unless_gone};
+use manager::writing::{delete, log_changed, log_created, unless_gone};
 use tokio::sync::watch;
 
 use super::turns::{self, Limits, Urgency, Waiting};
@@ -212,7 +212,8 @@ impl Migrations {
         if let Some(patch) = &vmi {
             let vmis: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
             let name = migration.spec.vmi_name.as_deref().unwrap_or_default();
-            unless_gone(vmis.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)?;
+            let written = vmis.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            unless_gone(written.inspect(|_| log_changed::<VirtualMachineInstance>(name)))?;
         }
         for pod in &gone {
             delete(&pods, &pod.name, Some(&pod.uid), None).await?;

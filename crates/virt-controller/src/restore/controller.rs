@@ -22,7 +22,7 @@ use manager::context::{Context, Now, Started};
 use manager::events::Recorder;
 use manager::kit::{Kit, Reconciler, Remembered, Written};
 use manager::worker::Next;
-use manager::writing::{create, delete, log_created, unless_gone};
+use manager::writing::{create, delete, log_changed, log_created, unless_gone};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -313,7 +313,7 @@ impl Restores {
         let request = Request::put(path).header(CONTENT_TYPE, "application/json").body(b"{}".to_vec());
         match self.client.request_text(request.map_err(kube::Error::HttpError)?).await {
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            asked => asked.map(drop),
+            asked => asked.map(|_| log_changed::<VirtualMachine>(vm)),
         }
     }
 
@@ -326,7 +326,8 @@ async fn change<T>(api: &Api<T>, name: &str, patch: &Value) -> Result<(), kube::
 where
     T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    unless_gone(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)
+    let written = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    unless_gone(written.inspect(|_| log_changed::<T>(name)))
 }
 
 fn name(metadata: &ObjectMeta) -> &str {

@@ -17,7 +17,7 @@ use manager::errors::chain;
 use manager::events::{Kind, Recorder};
 use manager::kit::{Expected, Kit, Reconciler, Remembered, Written};
 use manager::worker::Next;
-use manager::writing::delete;
+use manager::writing::{delete, log_changed};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -248,5 +248,5 @@ async fn evict(api: &Api<Pod>, Target { name, uid }: &Target) -> Result<(), kube
     let eviction = json!({ "metadata": { "name": name }, "deleteOptions": { "preconditions": { "uid": uid } } });
     let parameters = PostParams::default();
     let answer: Result<Status, kube::Error> = api.create_subresource("eviction", name, &parameters, &eviction).await;
-    answer.map(drop)
+    answer.map(|_| log_changed::<Pod>(name))
 }

@@ -10,7 +10,7 @@ use manager::cache::{Key, controller_of};
 use manager::errors::chain;
 use manager::events::Kind;
 use manager::worker::Next;
-use manager::writing::{delete, delete_as_seen, is_namespace_terminating, log_created, unless_gone};
+use manager::writing::{delete, delete_as_seen, is_namespace_terminating, log_changed, log_created, unless_gone};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -38,7 +38,8 @@ impl Vmis {
             tell_gate(&pods, target, condition).await?;
         }
         if let Some((Target { name, uid: _ }, patch)) = &marks {
-            unless_gone(pods.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await)?;
+            let written = pods.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            unless_gone(written.inspect(|_| log_changed::<Pod>(name)))?;
         }
         // What was asked for may come and go unseen, and then nobody else brings the instance here again.
         let expects = self.expected.remaining(key);
