@@ -5,6 +5,7 @@
 //!     .reconciles(&sets)                          keys are those of these objects; what is remembered goes with them
 //!     .owns(&pods, &sets, Orphans::Ignored)       a child wakes its owner, and fulfils what the owner expects
 //!     .watch(&nodes, |change| [key])              any other object that wakes keys
+//!     .owns_many(..) .watch_many(..)              the same where one key has hundreds: changes close together wake it once
 //!     .needs(&classes)                            only read
 //!     .run(workers, controller)                   waits for all of these caches, then observes, decides and acts
 //! ```
@@ -14,8 +15,9 @@
 //! - Changes are taken in the order of the declarations, and of keys within one: two runs of one seed are the same.
 //! - What is remembered of an object ([`Remembered`], [`Expected`], [`Written`]) is never found by another object of its name.
 //! - A controller shows its caches, its queue and what it remembers under `/debug/controllers/NAME`, and reports itself
-//!   unhealthy when a key is worked on for longer than [`STUCK`].
+//!   unhealthy when a key is worked on for longer than [`STUCK`]. One that is no kit does so with a [`Page`].
 
+mod gathering;
 mod owners;
 mod page;
 mod remembered;
@@ -34,7 +36,9 @@ use crate::queue::Queue;
 use crate::stopping::Stopping;
 use crate::worker::{Next, found, work};
 
+use gathering::Gathering;
 pub use owners::Orphans;
+pub use page::{Page, is_healthy};
 use remembered::Remembering;
 pub use remembered::{Expected, Remembered, Written};
 
@@ -59,6 +63,7 @@ type Find = Box<dyn Fn(&Key) + Send + Sync>;
 pub struct Kit {
     name: &'static str,
     queue: Queue<Key>,
+    gathering: Gathering,
     stopping: Stopping,
     caches: Vec<Arc<dyn Listed>>,
     feeds: Vec<BoxFuture<'static, ()>>,
@@ -73,6 +78,7 @@ impl Kit {
         Self {
             name,
             queue: context.queue(name),
+            gathering: Gathering::default(),
             stopping: context.stopping.clone(),
             caches: Vec::new(),
             feeds: Vec::new(),
@@ -134,20 +140,41 @@ impl Kit {
         self.hears_of(cache, wakes).needs(cache)
     }
 
-    /// The same for a kind that may not be served: its first list is not waited for.
-    pub fn hears_of<T: Watched, I: IntoIterator<Item = Key>>(
-        mut self,
+    /// The same for objects that one key has hundreds of, where each look reads all of them. Changes that come close together wake the
+    /// key once; the first one after a rest wakes it at once.
+    pub fn watch_many<T: Watched, I: IntoIterator<Item = Key>>(
+        self,
         cache: &Cache<T>,
         wakes: impl Fn(&Changed<T>) -> I + Send + 'static,
     ) -> Self {
-        let (watched, queue) = (cache.clone(), self.queue.clone());
+        let (queue, gathering) = (self.queue.clone(), self.gathering.clone());
+        self.feed(cache, wakes, move |key| gathering.wake(&queue, key)).needs(cache)
+    }
+
+    /// The same for a kind that may not be served: its first list is not waited for.
+    pub fn hears_of<T: Watched, I: IntoIterator<Item = Key>>(
+        self,
+        cache: &Cache<T>,
+        wakes: impl Fn(&Changed<T>) -> I + Send + 'static,
+    ) -> Self {
+        let queue = self.queue.clone();
+        self.feed(cache, wakes, move |key| queue.add(key))
+    }
+
+    fn feed<T: Watched, I: IntoIterator<Item = Key>>(
+        mut self,
+        cache: &Cache<T>,
+        wakes: impl Fn(&Changed<T>) -> I + Send + 'static,
+        wake: impl Fn(Key) + Send + 'static,
+    ) -> Self {
+        let watched = cache.clone();
         self.feeds.push(Box::pin(async move {
             // Begins with all that is there, so that nothing is lost between the first list and now.
             let mut changes = watched.subscribe();
             loop {
                 let change = changes.next().await;
                 for key in wakes(&change) {
-                    queue.add(key);
+                    wake(key);
                 }
             }
         }));
@@ -169,8 +196,8 @@ impl Kit {
     /// The controller: waits for its caches, and then works until it is asked to end.
     #[must_use]
     pub fn run(self, workers: usize, reconciler: impl Reconciler) -> Started {
-        let Self { name, queue, stopping, caches, feeds, remembering, find } = self;
-        let (shown, checked) = (page::Page::new(queue.clone(), caches.clone(), remembering), queue.clone());
+        let Self { name, queue, gathering: _, stopping, caches, feeds, remembering, find } = self;
+        let page = Page::of_kit(&queue, caches.clone(), remembering);
         let run = async move {
             let synced = async {
                 for cache in &caches {
@@ -199,14 +226,6 @@ impl Kit {
                 () = feed => {}
             }
         };
-        Started::new(run).debug(move |path| path.is_empty().then(|| shown.text())).health(move || is_healthy(&checked))
-    }
-}
-
-fn is_healthy(queue: &Queue<Key>) -> Result<(), String> {
-    let stuck = queue.state().working.into_iter().find(|(_, since)| since.elapsed() > STUCK);
-    match stuck {
-        Some((key, since)) => Err(format!("{key} has been worked on for {} seconds", since.elapsed().as_secs())),
-        None => Ok(()),
+        page.of(Started::new(run))
     }
 }

@@ -192,6 +192,37 @@ async fn a_child_wakes_its_owner_and_an_orphan_those_who_may_adopt_it() {
     assert_eq!(heard(Event::Apply(pod("y", "y", 5, None, true))).await, ["n/a", "n/b"]);
 }
 
+/// Whoever owns hundreds reads all of them at each look.
+#[tokio::test(start_paused = true)]
+async fn the_owner_of_many_is_woken_once_for_changes_that_come_close_together() {
+    let (context, diary) = (context(), Diary::default());
+    let (maps, pods) = (cache::<ConfigMap>(), cache::<Pod>());
+    let kit = Kit::new(NAME, &context);
+    let (expected, key) = (kit.expected(), Key { namespace: "n".to_owned(), name: "a".to_owned() });
+    spawn(kit.reconciles(&maps).owns_many(&pods, &maps, Orphans::Ignored).run(1, diary.clone()));
+    synced(&pods);
+    maps.apply(Event::Init);
+    maps.apply(Event::InitApply(map("a", "u", 1)));
+    maps.apply(Event::InitDone);
+    sleep(Duration::from_secs(1)).await;
+    diary.read();
+    expected.expect(&key, 100, []);
+    for number in 0..100 {
+        pods.apply(Event::Apply(pod(&format!("p{number}"), &format!("p{number}"), 2 + number, Some("u"), false)));
+        settle().await;
+        assert_eq!(expected.remaining(&key).is_none(), number == 99, "what is expected is taken off at once");
+    }
+    assert_eq!(diary.read(), ["n/a"], "the first change after a rest");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(diary.read(), ["n/a"], "and all others");
+    // The object itself is news at once, as ever.
+    pods.apply(Event::Apply(pod("p1", "p1", 200, Some("u"), false)));
+    settle().await;
+    maps.apply(Event::Apply(map("a", "u", 201)));
+    settle().await;
+    assert_eq!(diary.read(), ["n/a", "n/a"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_controller_shows_what_it_does_and_says_when_it_is_stuck() {
     let (context, maps) = (context(), cache::<ConfigMap>());

@@ -3,7 +3,7 @@
 use kube::ResourceExt as _;
 
 use super::{Kit, Watched};
-use crate::cache::{Cache, Key, controller_of};
+use crate::cache::{Cache, Changed, Key, controller_of};
 
 /// What becomes of children that nothing controls.
 pub enum Orphans<O, C> {
@@ -18,8 +18,28 @@ impl Kit {
     /// [expects](Kit::expected) of it is taken off. A reference counts only by its UID: an owner that was made again under
     /// the same name is another.
     pub fn owns<O: Watched, C: Watched>(self, children: &Cache<C>, owners: &Cache<O>, orphans: Orphans<O, C>) -> Self {
+        let wakes = self.owners_of(owners, orphans);
+        self.watch(children, wakes)
+    }
+
+    /// The same for owners of hundreds, see [`Kit::watch_many`]. What an owner expects is taken off at once.
+    pub fn owns_many<O: Watched, C: Watched>(
+        self,
+        children: &Cache<C>,
+        owners: &Cache<O>,
+        orphans: Orphans<O, C>,
+    ) -> Self {
+        let wakes = self.owners_of(owners, orphans);
+        self.watch_many(children, wakes)
+    }
+
+    fn owners_of<O: Watched, C: Watched>(
+        &self,
+        owners: &Cache<O>,
+        orphans: Orphans<O, C>,
+    ) -> impl Fn(&Changed<C>) -> Vec<Key> + Send + use<O, C> {
         let (owners, expected) = (owners.clone(), self.expected());
-        self.watch(children, move |change| {
+        move |change| {
             let [before, now] = [&change.old, &change.new].map(|child| owner(&owners, &**child.as_ref()?));
             expected.saw(before.as_ref(), now.as_ref(), change);
             let mut woken: Vec<Key> = before.into_iter().chain(now).collect();
@@ -30,7 +50,7 @@ impl Kit {
                 woken.extend(near.filter(|owner| may_adopt(owner, child)).map(|owner| Key::of(&*owner)));
             }
             woken
-        })
+        }
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn start(context: &Context, data_volumes: DataVolumes, workers: usize
     let (expected, written) = (expected.clone(), vm_written.clone());
     let (of_instances, of_revisions, machines) = (pools.clone(), pools.clone(), vms.clone());
     kit.reconciles(&pools)
-        .owns(&vms, &pools, Orphans::Ignored)
+        .owns_many(&vms, &pools, Orphans::Ignored)
         .watch(&vms, move |change| {
             if change.new.is_none() {
                 written.forget(&change.key);

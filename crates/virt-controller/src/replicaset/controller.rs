@@ -40,7 +40,7 @@ pub fn start(context: &Context, workers: usize) -> Started {
         now: context.now.clone(),
     };
     let (sets, instances) = (controller.sets.clone(), controller.instances.clone());
-    kit.reconciles(&sets).owns(&instances, &sets, Orphans::Offered(may_adopt)).run(workers, controller)
+    kit.reconciles(&sets).owns_many(&instances, &sets, Orphans::Offered(may_adopt)).run(workers, controller)
 }
 
 fn may_adopt(set: &VirtualMachineInstanceReplicaSet, orphan: &VirtualMachineInstance) -> bool {
