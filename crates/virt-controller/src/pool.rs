@@ -10,8 +10,9 @@
 //! ```
 //! Watches: VirtualMachinePool, VirtualMachine, VirtualMachineInstance, ControllerRevision, Node. Owns: VMs and revisions, by a
 //! controller owner reference, and the status of the pool. Emits: creations, changes and deletions of VMs, deletions of instances
-//! that run an old template, and events about the pool. Absent on purpose: adoption, since a VM that somebody else made has data
-//! that the pool must not delete; and how a VM runs, which is the VM controller's.
+//! that run an old template, the label of the revision on those that need not restart, and events about the pool. Absent on
+//! purpose: adoption, since a VM that somebody else made has data that the pool must not delete; and how a VM runs, which is the
+//! VM controller's.
 //!
 //! What a VM is to its pool:
 //!
@@ -19,7 +20,8 @@
 //! |---|---|---|---|
 //! | yes | any | any | going: it holds its place and its number until it is gone |
 //! | no | no | any | outdated: it is changed, or replaced if its data volumes are others |
-//! | no | yes | runs an older revision | behind: the instance is deleted, as many at a time as may be unavailable |
+//! | no | yes | runs an older revision with the same guest | behind in name: it is given the label of the newer one |
+//! | no | yes | runs an older revision with another guest | behind: it is deleted, as many at a time as may be unavailable |
 //! | no | yes | any other | up to date |
 //!
 //! | strategy | outdated VMs | instances that are behind |
@@ -27,6 +29,8 @@
 //! | proactive, the default | changed at once | restarted |
 //! | opportunistic | changed at once | left alone: they take the change when they restart |
 //! | unmanaged | left alone | left alone |
+//!
+//! A proactive strategy with selectors reaches only the VMs that they select; all others are as with an unmanaged one.
 
 pub mod controller;
 mod heal;
@@ -105,6 +109,8 @@ pub struct PoolPlan {
     pub update: Vec<(Target, Value)>,
     /// Instances whose VMs have changed: they are deleted, and their VMs start them again.
     pub restart: Vec<Target>,
+    /// Instances that run what the newer revision of their VM says, too: each with a guarded merge patch of the label.
+    pub relabel: Vec<(Target, Value)>,
     /// When time alone changes something: decide again then.
     pub recheck_after: Option<Duration>,
 }
@@ -147,7 +153,8 @@ pub enum PoolError {
 /// - There are never more VMs than asked for, those included that go; and a healthy VM is never deleted unless there are more than
 ///   asked for, or its disks are others than those of the template.
 /// - A name is the pool's and a number: the lowest one that no VM of the namespace has, whoever owns it.
-/// - By restarts and replacements for an update, no more VMs are unavailable at a time than the pool allows.
+/// - By restarts and replacements for an update, no more VMs are unavailable at a time than the pool allows; and no guest is
+///   restarted for a change that is not the guest's, such as other labels of its VM.
 /// - Touches no VM that it does not control.
 /// - Equal observations give equal plans; at rest the plan is empty.
 ///
@@ -177,7 +184,8 @@ pub fn decide(seen: &Observed<'_>, now: Timestamp) -> Result<PoolPlan, PoolError
             update::plan(seen, &active, &revision.name, &mut plan);
         }
     }
-    let works = !plan.create.is_empty() || !plan.delete.is_empty() || !plan.update.is_empty();
+    let changes = !plan.update.is_empty() || !plan.restart.is_empty() || !plan.relabel.is_empty();
+    let works = changes || !plan.create.is_empty() || !plan.delete.is_empty();
     // What stopped an attempt that nobody makes any more is no failure.
     let failure = seen.failure.as_ref().filter(|_| works || plan.keep.is_some());
     (plan.status, plan.events) = status::changed(pool, &selector, &active, failure, now);

@@ -48,10 +48,11 @@ pub(crate) fn start(context: &Context, data_volumes: DataVolumes, workers: usize
         recorder: context.recorder.of("virtualmachinepool-controller"),
         now: context.now.clone(),
     };
-    let Pools { pools, vms, instances, revisions, nodes, expected, vm_written, .. } = &controller;
+        instance_written: Written::default(),
+    let Pools { pools, vms, instances, revisions, nodes, expected, vm_written, instance_written, .. } = &controller;
     let (pools, vms, instances) = (pools.clone(), vms.clone(), instances.clone());
     let (revisions, nodes) = (revisions.clone(), nodes.clone());
-    let (expected, written) = (expected.clone(), vm_written.clone());
+    let (expected, written, relabelled) = (expected.clone(), vm_written.clone(), instance_written.clone());
     let (of_instances, of_revisions, machines) = (pools.clone(), pools.clone(), vms.clone());
     kit.reconciles(&pools)
         .owns_many(&vms, &pools, Orphans::Ignored)
@@ -61,7 +62,10 @@ pub(crate) fn start(context: &Context, data_volumes: DataVolumes, workers: usize
             }
             None
         })
-        .watch(&instances, move |change| {
+        .watch_many(&instances, move |change| {
+            if change.new.is_none() {
+                relabelled.forget(&change.key);
+            }
             let pool = pool_of(&of_instances, &machines, change);
             let ended = change.new.as_ref().is_none_or(|instance| instance.is_marked_for_deletion());
             if let (Some(pool), true) = (&pool, ended) {
@@ -110,6 +114,8 @@ struct Pools {
     recorder: Recorder,
     now: Now,
 }
+    /// The same of instances.
+    instance_written: Written,
 
 impl Reconciler for Pools {
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
@@ -132,6 +138,9 @@ impl Reconciler for Pools {
         let node = |instance: &VirtualMachineInstance| instance.status.as_ref()?.node_name.clone();
         let nodes: BTreeMap<String, Arc<Node>> = instances
             .iter()
+        if instances.iter().any(|one| self.instance_written.is_behind(&Key::of(&**one), &**one)) {
+            return Ok(Next::Wait);
+        }
             .filter_map(|instance| node(instance))
             .filter_map(|name| Some((name.clone(), self.nodes.get(&Key::cluster(name))?)))
             .collect();
@@ -161,7 +170,8 @@ impl Reconciler for Pools {
 
 impl Pools {
     async fn act(&self, key: &Key, pool: &VirtualMachinePool, plan: PoolPlan) -> Result<Next, kube::Error> {
-        let PoolPlan { release, status, events, keep, forget, create, delete, update, restart, recheck_after } = plan;
+        let PoolPlan { release, status, events, keep, forget, create, delete, update, restart, relabel, recheck_after } =
+            plan;
         let vms: Api<VirtualMachine> = Api::namespaced(self.client.clone(), &key.namespace);
         for patch in &release {
             patch.send(&vms).await?;
@@ -188,7 +198,7 @@ impl Pools {
             }
         };
         let done = match done {
-            Ok(()) => self.update(key, pool, &vms, &update).await,
+            Ok(()) => self.update(key, pool, &vms, &update, &relabel).await,
             failed => failed,
         };
         if let Err((error, reason)) = done {
@@ -344,4 +354,11 @@ impl Pools {
         }
         Ok(())
     }
+        relabel: &[(Target, Value)],
 }
+        let instances: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
+        for (target, patch) in relabel {
+            let instance = Key { namespace: key.namespace.clone(), name: target.name.clone() };
+            let told = self.instance_written.patch(&instances, &instance, patch).await;
+            told.map_err(|error| (error, "FailedUpdate"))?;
+        }

@@ -49,7 +49,11 @@ pub(super) fn template_of(revision: &ControllerRevision) -> Option<VirtualMachin
 
 /// The template that a VM was made from, if its revision is known.
 pub(super) fn template_of_vm(seen: &Observed<'_>, vm: &VirtualMachine) -> Option<VirtualMachineTemplateSpec> {
-    let name = revision_of(vm.metadata.labels.as_ref());
+    template_named(seen, revision_of(vm.metadata.labels.as_ref()))
+}
+
+/// The template of the revision of this name, if it is known.
+pub(super) fn template_named(seen: &Observed<'_>, name: &str) -> Option<VirtualMachineTemplateSpec> {
     let found = seen.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name))?;
     template_of(found)
 }

@@ -1,6 +1,7 @@
 mod properties;
 mod trouble;
 
+mod updates;
 use json_patch::merge;
 use serde_json::{Value, json};
 
@@ -106,6 +107,12 @@ impl World {
             *vm = serde_json::from_value(whole).unwrap();
         }
         for target in plan.restart {
+        for (target, patch) in plan.relabel {
+            let one = self.instances.iter_mut().find(|one| one.metadata.uid.as_deref() == Some(&target.uid)).unwrap();
+            let mut whole = json!(one);
+            merge(&mut whole, &patch);
+            *one = serde_json::from_value(whole).unwrap();
+        }
             self.instances.retain(|one| one.metadata.name.as_deref() != Some(&target.name));
         }
         if let Some(status) = plan.status {

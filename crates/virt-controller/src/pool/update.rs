@@ -1,13 +1,16 @@
-//! How a changed template reaches the VMs that are there.
+//! How a changed template reaches the VMs that are there, and their guests if it concerns these.
 
 use api::pool::VirtualMachineTemplateSpec;
 use api::vm::VirtualMachine;
+use api::vmi::VirtualMachineInstance;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use manager::claim::Target;
 use manager::writing::{difference, guarded};
 use serde_json::{Value, json};
 
-use super::{BURST, Deletion, Observed, PoolPlan, Why, indexed, is_available, name, revision_of, revisions, victims};
+use super::{
+    BURST, Deletion, Observed, PoolPlan, REVISION, Why, indexed, is_available, name, revision_of, revisions, victims,
+};
 
 /// Changes VMs that are outdated, and restarts or replaces as many as may be unavailable.
 pub(super) fn plan(seen: &Observed<'_>, active: &[&VirtualMachine], current: &str, plan: &mut PoolPlan) {
@@ -25,8 +28,11 @@ pub(super) fn plan(seen: &Observed<'_>, active: &[&VirtualMachine], current: &st
         room = room.saturating_sub(usize::from(allowed && !free));
         allowed
     };
-    for vm in victims::ordered(seen, active.to_vec(), policy) {
-        if plan.update.len() + plan.delete.len() + plan.restart.len() >= BURST {
+    // Whoever tries a new template on a few first selects these; all others stay as they are.
+    let selectors = policy.and_then(|policy| policy.selectors.as_ref());
+    let reached = active.iter().copied().filter(|vm| selectors.is_none_or(|all| victims::is_selected(seen, all, vm)));
+    for vm in victims::ordered(seen, reached.collect(), policy) {
+        if plan.update.len() + plan.delete.len() + plan.restart.len() + plan.relabel.len() >= BURST {
             break;
         }
         if is_outdated(seen, vm, current) {
@@ -45,12 +51,26 @@ pub(super) fn plan(seen: &Observed<'_>, active: &[&VirtualMachine], current: &st
             let is_behind = revision_of(instance.metadata.labels.as_ref()) != wanted;
             is_behind && !instance.is_marked_for_deletion() && !instance.is_final()
         });
-        if let Some(instance) = behind.filter(|_| is_proactive)
-            && may_go(vm)
-        {
+        let Some(instance) = behind.filter(|_| is_proactive) else { continue };
+        if !has_another_guest(seen, instance) {
+            let labels = json!({ REVISION: revision_of(vm.metadata.labels.as_ref()) });
+            let patch = guarded(&instance.metadata, json!({ "metadata": { "labels": labels } }));
+            plan.relabel.push((Target::of(&instance.metadata), patch));
+        } else if may_go(vm) {
             plan.restart.push(Target::of(&instance.metadata));
         }
     }
+}
+
+/// Whether the template makes another guest than the one that runs. Other labels of the VM alone, or another run strategy, do not;
+/// an instance whose revision nobody knows may be anything.
+fn has_another_guest(seen: &Observed<'_>, instance: &VirtualMachineInstance) -> bool {
+    let guest = |template: &VirtualMachineTemplateSpec| {
+        let spec = template.spec.as_ref()?;
+        Some((spec.template.clone(), spec.instancetype.clone(), spec.preference.clone()))
+    };
+    let started_from = revisions::template_named(seen, revision_of(instance.metadata.labels.as_ref()));
+    started_from.is_none_or(|template| guest(&template) != guest(&seen.pool.spec.virtual_machine_template))
 }
 
 /// How many VMs may be taken down now, beyond those that are.

@@ -67,16 +67,22 @@ fn place(seen: &Observed<'_>, sort: Option<&VirtualMachinePoolSortPolicy>, vm: &
     }
 }
 
-fn is_selected(seen: &Observed<'_>, selectors: &VirtualMachinePoolSelectors, vm: &VirtualMachine) -> bool {
-    let by_labels = selectors.label_selector.as_ref().map(|selector| {
-        Selector::read_any(selector).is_ok_and(|selector| selector.matches(vm.metadata.labels.as_ref()))
+/// Whether a VM has the labels and runs on the node that are asked for. Its labels are those of its template and its own, the former
+/// first: KubeVirt looks at the template alone, in which one VM of a pool cannot be marked for long. Selectors that ask for nothing
+/// select all.
+pub(super) fn is_selected(seen: &Observed<'_>, selectors: &VirtualMachinePoolSelectors, vm: &VirtualMachine) -> bool {
+    let by_labels = selectors.label_selector.as_ref().is_none_or(|selector| {
+        let of_template = vm.spec.template.metadata.as_ref().and_then(|metadata| metadata.labels.clone());
+        let mut labels = vm.metadata.labels.clone().unwrap_or_default();
+        labels.extend(of_template.unwrap_or_default());
+        Selector::read_any(selector).is_ok_and(|selector| selector.matches(Some(&labels)))
     });
-    let by_node = selectors.node_selector_requirement_matcher.as_ref().map(|requirements| {
+    let by_node = selectors.node_selector_requirement_matcher.as_ref().is_none_or(|requirements| {
         let node = seen.instances.get(name(vm)).and_then(|one| one.status.as_ref()?.node_name.as_deref());
         let labels = node.and_then(|node| seen.nodes.get(node));
         labels.is_some_and(|labels| requirements.iter().all(|one| fits(one, labels)))
     });
-    by_labels.unwrap_or(true) && by_node.unwrap_or(true) && (by_labels.is_some() || by_node.is_some())
+    by_labels && by_node
 }
 
 fn fits(requirement: &NodeSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
