@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::pool::VirtualMachinePool;
 use api::vm::{VirtualMachine, VirtualMachineSpec};
+use api::volumes::Volume;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manager::claim;
 
@@ -76,11 +77,22 @@ pub(super) fn spec(pool: &VirtualMachinePool, number: u32, revision: &str) -> Vi
         if let Some(name) = volume.config_map.as_mut().and_then(|source| source.name.as_mut()).filter(|_| maps) {
             *name = named(name, number);
         }
-        if let Some(name) = volume.secret.as_mut().and_then(|source| source.secret_name.as_mut()).filter(|_| secrets) {
-            *name = named(name, number);
+        if secrets {
+            secret_names(volume).for_each(|name| *name = named(name, number));
         }
     }
     spec
+}
+
+/// The names of secrets that a volume is made of: its own, or those with the data of cloud-init.
+fn secret_names(volume: &mut Volume) -> impl Iterator<Item = &mut String> {
+    let own = volume.secret.as_mut().and_then(|source| source.secret_name.as_mut());
+    let no_cloud = volume.cloud_init_no_cloud.as_mut();
+    let no_cloud = no_cloud.map(|source| [source.secret_ref.as_mut(), source.network_data_secret_ref.as_mut()]);
+    let drive = volume.cloud_init_config_drive.as_mut();
+    let drive = drive.map(|source| [source.secret_ref.as_mut(), source.network_data_secret_ref.as_mut()]);
+    let references = no_cloud.into_iter().chain(drive).flatten().flatten();
+    own.into_iter().chain(references.map(|reference| &mut reference.name))
 }
 
 /// Numbers the templates of data volumes: what each was called, and what it is called now.

@@ -1,3 +1,4 @@
+mod numbers;
 mod properties;
 mod trouble;
 

@@ -119,6 +119,16 @@ fn each_instance_is_to_its_set_what_the_table_says() {
     }
 }
 
+/// More than that at a time would keep everybody else waiting.
+#[test]
+fn never_more_than_a_burst_is_made_or_deleted_at_once() {
+    assert_eq!(plan_of(&set(Some(600), false), &[], 100).create.len(), BURST);
+    assert_eq!(plan_of(&set(Some(251), false), &[instance("a", Looks::Ready)], 100).create.len(), BURST);
+    let many = |looks: Looks| (0..600).map(|number| instance(&format!("i{number}"), looks)).collect::<Vec<_>>();
+    assert_eq!(plan_of(&set(Some(0), false), &many(Looks::Ready), 100).delete.len(), BURST);
+    assert_eq!(plan_of(&set(Some(600), false), &many(Looks::Succeeded), 100).delete.len(), BURST);
+}
+
 #[test]
 fn a_template_that_never_runs_is_tried_more_and_more_seldom() {
     let mut looks = Looks::FailedAtOnce(0, 0);
