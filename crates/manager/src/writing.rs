@@ -75,6 +75,20 @@ where
     unless_gone(api.delete(name, &parameters).await.inspect(|_| log_deleted::<T>(name, uid)))
 }
 
+/// Deletes an object and no other of its name, but not before what it controls: as long as something of that is there, the object is
+/// there, too, and holds its name.
+///
+/// # Errors
+/// When it is refused, unless the object is gone.
+pub async fn delete_with_children<T>(api: &Api<T>, name: &str, uid: &str) -> Result<(), kube::Error>
+where
+    T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() });
+    let parameters = DeleteParams { preconditions, ..DeleteParams::foreground() };
+    unless_gone(api.delete(name, &parameters).await.inspect(|_| log_deleted::<T>(name, Some(uid))))
+}
+
 /// Deletes an object only as it was seen: whatever changed meanwhile, such as its owner, may be a reason to leave it.
 ///
 /// # Errors

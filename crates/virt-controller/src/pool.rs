@@ -52,6 +52,7 @@ use manager::claim::{self, OwnerPatch, Patching, Target};
 use manager::selector::{Selector, SelectorError};
 use serde_json::Value;
 
+use crate::indexes::claim_names_of_vm;
 use crate::vmi::Event;
 
 /// VMs that are created, changed or deleted at one time; more follow when these were seen.
@@ -122,7 +123,7 @@ pub struct Deletion {
     pub target: Target,
     /// Why, in words for an event.
     pub why: Why,
-    /// Data volumes that stay when it goes.
+    /// Data volumes and claims that stay when it goes.
     pub keeps: Vec<String>,
 }
 
@@ -206,21 +207,22 @@ fn scale(
     plan.recheck_after = healed.recheck_after;
     let (failing, staying): (Vec<&VirtualMachine>, Vec<&VirtualMachine>) =
         active.iter().copied().partition(|vm| healed.failing.contains(name(vm)));
-    let deletion = |vm: &VirtualMachine, why| Deletion { target: Target::of(&vm.metadata), why, keeps: Vec::new() };
+    let keeps = keeps_disks(seen.pool);
+    let deletion = |vm: &VirtualMachine, why| {
+        let kept = if keeps { claim_names_of_vm(vm) } else { Vec::new() };
+        Deletion { target: Target::of(&vm.metadata), why, keeps: kept }
+    };
     plan.delete = failing.iter().take(BURST).map(|vm| deletion(vm, Why::Failing)).collect();
     let surplus = staying.len().saturating_sub(wanted).min(BURST);
-    let keeps = keeps_disks(seen.pool);
-    plan.delete.extend(victims::choose(seen, &staying, surplus).into_iter().map(|vm| {
-        let kept = if keeps { indexed::data_volumes(vm) } else { Vec::new() };
-        Deletion { keeps: kept, ..deletion(vm, Why::TooMany) }
-    }));
+    let surplus = victims::choose(seen, &staying, surplus);
+    plan.delete.extend(surplus.into_iter().map(|vm| deletion(vm, Why::TooMany)));
     // One that goes holds its place until it is gone: then its number is free, and what belongs to its number as well.
     let missing = wanted.saturating_sub(active.len().saturating_add(going)).min(BURST);
     let numbers = indexed::free_numbers(name_of_pool(seen.pool), &seen.in_use, missing);
     plan.create = numbers.into_iter().map(|number| indexed::vm(seen.pool, number, revision)).collect();
 }
 
-/// Whether the disks of a VM outlive it when the pool becomes smaller.
+/// Whether the disks of a VM outlive it when the pool becomes smaller, or makes it again because it cannot start.
 fn keeps_disks(pool: &VirtualMachinePool) -> bool {
     let Some(strategy) = &pool.spec.scale_in_strategy else { return false };
     let proactive = strategy.proactive.as_ref().and_then(|one| one.state_preservation.as_ref());

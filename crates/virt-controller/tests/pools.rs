@@ -22,6 +22,9 @@ mod support;
 #[path = "pools/hollow.rs"]
 mod hollow;
 
+#[path = "pools/disks.rs"]
+mod disks;
+
 use support::{World, spec};
 
 fn pools(world: &World) -> Api<VirtualMachinePool> {
@@ -54,6 +57,17 @@ async fn scale(world: &World, replicas: usize) {
 
 async fn change(world: &World, patch: &Value) {
     pools(world).patch("farm", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// Removes what has lost its owners. Whoever is deleted together with its children is there until it has.
+const GARBAGE_COLLECTOR: &str = "garbage-collector-controller";
+
+/// One of the controllers that a cluster has.
+fn run_controller(world: &World, name: &str) {
+    let descriptor = kube_controllers::table::DESCRIPTORS.iter().find(|one| one.name == name).unwrap();
+    let context = world.server.kubernetes(descriptor.account);
+    tokio::spawn((descriptor.start)(&context, &kube_controllers::table::Settings::default()).unwrap().run);
+    testkit::world::watch(&context);
 }
 
 fn another_template(hostname: &str) -> Value {
@@ -165,6 +179,7 @@ async fn play_until_ready(world: &World, count: usize, done: impl AsyncFn(&World
 async fn vms_that_cannot_start_are_replaced_and_no_others() {
     const COUNT: usize = 4;
     let world = World::start().await;
+    run_controller(&world, GARBAGE_COLLECTOR);
     let healing = json!({ "startUpFailureThreshold": 3, "minFailingToStartDuration": "10m" });
     create(&world, COUNT, &json!({ "autohealing": healing })).await;
     let first: BTreeMap<String, VirtualMachine> = vms(&world, COUNT).await;

@@ -1,6 +1,7 @@
 //! Observes, decides and acts: the part of the pool controller that speaks to the server.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use api::data_volume::DataVolume;
@@ -9,9 +10,9 @@ use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use futures_util::future::join_all;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt as _};
 use manager::cache::{Cache, Changed, Key, controller_of};
 use manager::claim::Target;
 use manager::context::{Context, Now, Started};
@@ -19,7 +20,10 @@ use manager::errors::{chain, is_race};
 use manager::events::{Kind, Recorder};
 use manager::kit::{Expected, Kit, Orphans, Reconciler, Remembered, Written};
 use manager::worker::Next;
-use manager::writing::{create, delete, guarded, is_namespace_terminating, log_created, unless_gone};
+use manager::writing::{
+    create, delete, delete_with_children, guarded, is_namespace_terminating, log_changed, log_created, unless_gone,
+};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Deletion, Failure, Observed, PoolPlan, Why, decide};
@@ -44,11 +48,11 @@ pub(crate) fn start(context: &Context, data_volumes: DataVolumes, workers: usize
         expected: kit.expected(),
         written: kit.written(),
         vm_written: Written::default(),
+        instance_written: Written::default(),
         failures: kit.remembers("failure"),
         recorder: context.recorder.of("virtualmachinepool-controller"),
         now: context.now.clone(),
     };
-        instance_written: Written::default(),
     let Pools { pools, vms, instances, revisions, nodes, expected, vm_written, instance_written, .. } = &controller;
     let (pools, vms, instances) = (pools.clone(), vms.clone(), instances.clone());
     let (revisions, nodes) = (revisions.clone(), nodes.clone());
@@ -110,12 +114,12 @@ struct Pools {
     written: Written,
     /// The same of VMs, by their own keys.
     vm_written: Written,
+    /// The same of instances.
+    instance_written: Written,
     failures: Remembered<Failure>,
     recorder: Recorder,
     now: Now,
 }
-    /// The same of instances.
-    instance_written: Written,
 
 impl Reconciler for Pools {
     async fn reconcile(&self, key: &Key) -> Result<Next, kube::Error> {
@@ -134,13 +138,13 @@ impl Reconciler for Pools {
         }
         let instances: Vec<Arc<VirtualMachineInstance>> =
             vms.iter().filter_map(|vm| self.instances.get(&Key::of(&**vm))).collect();
+        if instances.iter().any(|one| self.instance_written.is_behind(&Key::of(&**one), &**one)) {
+            return Ok(Next::Wait);
+        }
         let in_use = self.vms.keys("namespace", &key.namespace);
         let node = |instance: &VirtualMachineInstance| instance.status.as_ref()?.node_name.clone();
         let nodes: BTreeMap<String, Arc<Node>> = instances
             .iter()
-        if instances.iter().any(|one| self.instance_written.is_behind(&Key::of(&**one), &**one)) {
-            return Ok(Next::Wait);
-        }
             .filter_map(|instance| node(instance))
             .filter_map(|name| Some((name.clone(), self.nodes.get(&Key::cluster(name))?)))
             .collect();
@@ -290,7 +294,9 @@ impl Pools {
         let mut failed = None;
         for Deletion { target, why, keeps } in all {
             let done = match self.leave(key, &target.uid, keeps).await {
-                Ok(()) => delete(api, &target.name, Some(&target.uid), None).await,
+                Ok(()) if *why == Why::TooMany => delete(api, &target.name, Some(&target.uid), None).await,
+                // Its number is free once it is gone: what it made must not be taken for its successor's.
+                Ok(()) => delete_with_children(api, &target.name, &target.uid).await,
                 error => error,
             };
             if let Err(error) = done {
@@ -319,22 +325,25 @@ impl Pools {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Lets go of data volumes, so that they stay when their VM goes.
-    async fn leave(&self, key: &Key, vm: &str, volumes: &[String]) -> Result<(), kube::Error> {
-        if volumes.is_empty() {
+    /// Lets go of data volumes and claims, so that they stay when their VM goes.
+    async fn leave(&self, key: &Key, vm: &str, names: &[String]) -> Result<(), kube::Error> {
+        if names.is_empty() {
             return Ok(());
         }
         self.data_volumes.known().await;
         let api: Api<DataVolume> = Api::namespaced(self.client.clone(), &key.namespace);
         for found in self.data_volumes.of(&key.namespace).unwrap_or_default() {
-            let owners = found.owner_references();
-            if !volumes.contains(&found.name_any()) || !owners.iter().any(|owner| owner.uid == vm) {
-                continue;
+            if names.contains(&found.name_any()) {
+                disown(&api, &*found, vm).await?;
             }
-            let others: Vec<_> = owners.iter().filter(|owner| owner.uid != vm).collect();
-            let patch = guarded(&found.metadata, json!({ "metadata": { "ownerReferences": others } }));
-            let patched = api.patch(&found.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
-            unless_gone(patched)?;
+        }
+        // CDI may remove a data volume that is filled, and gives its claim to the VM before it does: what a cache says of the
+        // claim may be older than that.
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &key.namespace);
+        for name in names {
+            for found in api.list(&ListParams::default().fields(&format!("metadata.name={name}"))).await? {
+                disown(&api, &found, vm).await?;
+            }
         }
         Ok(())
     }
@@ -345,6 +354,7 @@ impl Pools {
         pool: &VirtualMachinePool,
         api: &Api<VirtualMachine>,
         all: &[(Target, Value)],
+        relabel: &[(Target, Value)],
     ) -> Result<(), (kube::Error, &'static str)> {
         for (target, patch) in all {
             let vm = Key { namespace: key.namespace.clone(), name: target.name.clone() };
@@ -352,13 +362,27 @@ impl Pools {
             let message = format!("Updated VM {}/{} to the new template", key.namespace, target.name);
             self.recorder.record(pool, Kind::Normal, "SuccessfulUpdate", message);
         }
-        Ok(())
-    }
-        relabel: &[(Target, Value)],
-}
         let instances: Api<VirtualMachineInstance> = Api::namespaced(self.client.clone(), &key.namespace);
         for (target, patch) in relabel {
             let instance = Key { namespace: key.namespace.clone(), name: target.name.clone() };
             let told = self.instance_written.patch(&instances, &instance, patch).await;
             told.map_err(|error| (error, "FailedUpdate"))?;
         }
+        Ok(())
+    }
+}
+
+/// Takes an owner off an object, if it is one; all others stay.
+async fn disown<T>(api: &Api<T>, object: &T, uid: &str) -> Result<(), kube::Error>
+where
+    T: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let owners = object.owner_references();
+    if !owners.iter().any(|owner| owner.uid == uid) {
+        return Ok(());
+    }
+    let others: Vec<_> = owners.iter().filter(|owner| owner.uid != uid).collect();
+    let patch = guarded(object.meta(), json!({ "metadata": { "ownerReferences": others } }));
+    let written = api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+    unless_gone(written.inspect(|_| log_changed::<T>(&object.name_any())))
+}

@@ -106,9 +106,3 @@ fn disks(spec: &mut VirtualMachineSpec, number: u32) -> BTreeMap<String, String>
     }
     made
 }
-
-/// The data volumes that a VM makes.
-pub(super) fn data_volumes(vm: &VirtualMachine) -> Vec<String> {
-    let templates = vm.spec.data_volume_templates.iter().flatten();
-    templates.filter_map(|template| template.metadata.as_ref()?.name.clone()).collect()
-}

@@ -5,12 +5,14 @@ use api::names::annotation;
 use api::owner::controller_reference;
 use api::vm::DataVolumeTemplateSpec;
 use api::vmi::VirtualMachineInstanceSpec;
+use api::volumes::Volume;
 use virt_rules::instancetype::storage_class;
 
 use super::Making;
 use super::instancetypes::Chosen;
 use super::printable;
-use crate::vmi::volumes::{Readiness, readiness_of};
+use crate::indexes::claim_names_of_vm;
+use crate::vmi::volumes::{Readiness, doomed, readiness_of};
 
 impl Making<'_> {
     fn spec(&self) -> Option<&VirtualMachineInstanceSpec> {
@@ -40,7 +42,7 @@ impl Making<'_> {
         }
         for template in &templates {
             let name = name(template);
-            // A claim that is there already holds the data, whoever made it.
+            // A claim that is there already holds the data, whoever made it. One that goes is made again when it is gone.
             if known.contains_key(name) || self.seen.volumes.claims.contains_key(name) {
                 continue;
             }
@@ -70,14 +72,25 @@ impl Making<'_> {
         Ok(DataVolume { metadata, spec: template.spec.clone(), ..DataVolume::default() })
     }
 
+    fn readiness_of(&self, volume: &Volume) -> Readiness {
+        readiness_of(volume, &self.seen.volumes, controller_reference(self.seen.vm).as_ref())
+    }
+
+    /// Why a volume that is there is not this VM's: it goes with an earlier one, or is being deleted.
+    fn doomed_volume(&self) -> Option<String> {
+        let vm = controller_reference(self.seen.vm);
+        let mut names = claim_names_of_vm(self.seen.vm).into_iter();
+        names.find_map(|name| doomed(&name, &self.seen.volumes, vm.as_ref()))
+    }
+
     /// A data volume that is not there yet, or failed. Claims that are missing do not count: the instance tells of them.
     pub(super) fn volume_obstacle(&self) -> Option<(&'static str, String)> {
-        if !self.plan.volumes.is_empty() {
+        if !self.plan.volumes.is_empty() || self.doomed_volume().is_some() {
             return Some(("", String::new()));
         }
         let volumes = self.spec().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         let mut made = volumes.iter().filter(|volume| volume.data_volume.is_some());
-        made.find_map(|volume| match readiness_of(volume, &self.seen.volumes) {
+        made.find_map(|volume| match self.readiness_of(volume) {
             Readiness::Waits { .. } => Some(("", String::new())),
             Readiness::Failed { reason, message } => Some((reason, message)),
             Readiness::Ready | Readiness::NeedsConsumer { .. } | Readiness::Missing { .. } => None,
@@ -88,10 +101,11 @@ impl Making<'_> {
     pub(super) fn volume_wait(&self) -> Option<String> {
         let volumes = self.spec().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         let mut made = volumes.iter().filter(|volume| volume.data_volume.is_some() && self.mine.is_none());
-        made.find_map(|volume| match readiness_of(volume, &self.seen.volumes) {
+        let filled = made.find_map(|volume| match self.readiness_of(volume) {
             Readiness::Waits { message } => Some(message),
             _ => None,
-        })
+        });
+        filled.or_else(|| self.doomed_volume().filter(|_| self.mine.is_none() && self.starts))
     }
 
     /// How the volumes are, for the word that people read.
@@ -100,7 +114,7 @@ impl Making<'_> {
         let mut told = printable::Volumes { provisioning: !self.plan.volumes.is_empty(), ..Default::default() };
         for volume in volumes {
             let made = volume.data_volume.is_some();
-            match readiness_of(volume, &self.seen.volumes) {
+            match self.readiness_of(volume) {
                 Readiness::Failed { .. } if made => told.failed = true,
                 Readiness::Waits { .. } | Readiness::NeedsConsumer { .. } if made => told.provisioning = true,
                 Readiness::Waits { .. } => told.unbound = self.mine.is_some(),

@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::conditions::{self, ConditionStatus};
 use api::data_volume::{DataVolume, DataVolumePhase};
 use api::names::{HAS_ROOM, annotation};
+use api::owner::controller_of;
 use api::vmi::VirtualMachineInstance;
 use api::volumes::Volume;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::render::Claim;
 
@@ -30,20 +32,14 @@ pub enum Readiness {
     /// It can.
     Ready,
     /// A claim is filled only after a pod has used it.
-    NeedsConsumer {
-        /// Which.
-        message: String,
-    },
+    NeedsConsumer { message: String },
     /// Somebody is at work, or will be.
     Waits {
         /// Which, and on what.
         message: String,
     },
     /// A claim is not there.
-    Missing {
-        /// Which.
-        message: String,
-    },
+    Missing { message: String },
     /// A volume will never be ready.
     Failed {
         /// A word.
@@ -100,13 +96,47 @@ pub(super) fn claim_name(volume: &Volume, known: &Known<'_>) -> Option<String> {
 #[must_use]
 pub fn readiness(vmi: &VirtualMachineInstance, known: &Known<'_>) -> Readiness {
     let volumes = vmi.spec.volumes.iter().flatten();
-    volumes.map(|volume| readiness_of(volume, known)).min_by_key(Readiness::rank).unwrap_or(Readiness::Ready)
+    let vm = controller_of(&vmi.metadata);
+    volumes.map(|volume| readiness_of(volume, known, vm)).min_by_key(Readiness::rank).unwrap_or(Readiness::Ready)
 }
 
-/// Whether one volume is there.
-pub(crate) fn readiness_of(volume: &Volume, known: &Known<'_>) -> Readiness {
+/// Why the data volume or the claim of this name is not to be used by the instance of this VM: it goes. Whoever started on it now
+/// would lose the disk under the guest.
+///
+/// What was made for an earlier VM of the same name goes as soon as the garbage collector has seen that its VM is gone, and so does the
+/// claim of an earlier data volume.
+pub(crate) fn doomed(name: &str, known: &Known<'_>, vm: Option<&OwnerReference>) -> Option<String> {
+    let volumes = known.data_volumes.as_ref();
+    let volume = volumes.and_then(|volumes| volumes.get(name)).map(|volume| ("DataVolume", &volume.metadata));
+    let claim = known.claims.get(name).map(|claim| ("PersistentVolumeClaim", &claim.metadata));
+    volume.into_iter().chain(claim).find_map(|(kind, metadata)| {
+        if metadata.deletion_timestamp.is_some() {
+            return Some(format!("the {kind} {name} is being deleted"));
+        }
+        let owner = controller_of(metadata)?;
+        let is_earlier = match owner.kind.as_str() {
+            "VirtualMachine" => vm.is_some_and(|vm| {
+                (vm.kind.as_str(), vm.name.as_str()) == (owner.kind.as_str(), owner.name.as_str())
+                    && vm.uid != owner.uid
+            }),
+            "DataVolume" if owner.name == name => volumes.is_some_and(|volumes| {
+                let current = volumes.get(name).and_then(|volume| volume.metadata.uid.as_ref());
+                current != Some(&owner.uid)
+            }),
+            _ => false,
+        };
+        is_earlier.then(|| format!("the {kind} {name} goes with an earlier {} of the name {}", owner.kind, owner.name))
+    })
+}
+
+/// Whether one volume is there, for the instance of this VM.
+pub(crate) fn readiness_of(volume: &Volume, known: &Known<'_>, vm: Option<&OwnerReference>) -> Readiness {
     let Some(name) = claim_name(volume, known) else { return Readiness::Ready };
     let source = volume.data_volume.as_ref().map(|source| source.name.as_str());
+    let names = [source.unwrap_or(&name), name.as_str()];
+    if let Some(message) = names.into_iter().find_map(|name| doomed(name, known, vm)) {
+        return Readiness::Waits { message };
+    }
     // A claim may be a data volume's even where the instance does not say so.
     let made = known.data_volumes.as_ref().and_then(|volumes| volumes.get(source.unwrap_or(&name)));
     let claim = known.claims.get(name.as_str());
@@ -198,7 +228,7 @@ mod tests {
             ..Known::default()
         };
         let volume = serde_json::from_value(json!({ "name": "v", "dataVolume": { "name": "d" } })).unwrap();
-        match readiness_of(&volume, &known) {
+        match readiness_of(&volume, &known, None) {
             Readiness::Waits { message } => message,
             other => panic!("{other:?}"),
         }
@@ -234,7 +264,8 @@ mod tests {
         let known = Known { claims: BTreeMap::from([("c", &claim)]), ..Known::default() };
         let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "c" } });
         let message = "the PersistentVolumeClaim c is not bound yet: 1Gi are left".to_owned();
-        assert_eq!(readiness_of(&serde_json::from_value(volume).unwrap(), &known), Readiness::Waits { message });
+        let told = readiness_of(&serde_json::from_value(volume).unwrap(), &known, None);
+        assert_eq!(told, Readiness::Waits { message });
     }
 
     #[test]
@@ -258,7 +289,7 @@ mod tests {
                 late_binding: late.then_some("k").into_iter().collect(),
                 default_class: Some("k"),
             };
-            readiness_of(&volume, &known) == Readiness::Ready
+            readiness_of(&volume, &known, None) == Readiness::Ready
         };
         for made in [None, Some(&made)] {
             assert!(!ready(&claim("Bound", json!({ annotation::POPULATED: "false" })), made, false));
@@ -266,6 +297,94 @@ mod tests {
             assert!(ready(&claim("Bound", json!({ annotation::POPULATED: "true" })), made, false));
             // A user's own claim: empty is what it is to be.
             assert!(ready(&claim("Bound", json!({})), made, false));
+        }
+    }
+
+    /// An object of this name that says who controls it.
+    fn of<T: serde::de::DeserializeOwned>(owner: Option<(&str, &str, &str)>, metadata: &Value, rest: &Value) -> T {
+        let mut object = json!({ "metadata": { "name": "d" } });
+        if let Some((kind, name, uid)) = owner {
+            object["metadata"]["ownerReferences"] =
+                json!([{ "apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": true }]);
+        }
+        json_patch::merge(&mut object, &json!({ "metadata": metadata }));
+        json_patch::merge(&mut object, rest);
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn nobody_starts_on_a_disk_that_goes() {
+        let (going, stays) = (json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }), json!({}));
+        let bound = json!({ "status": { "phase": "Bound" } });
+        let filled = json!({ "spec": {}, "status": { "phase": "Succeeded" } });
+        let volume = |metadata: &Value, uid: &str, owner| -> DataVolume {
+            let mut volume: DataVolume = of(owner, metadata, &filled);
+            volume.metadata.uid = Some(uid.to_owned());
+            volume
+        };
+        let claim = |metadata: &Value, owner| -> PersistentVolumeClaim { of(owner, metadata, &bound) };
+        let (old, new) = (Some(("VirtualMachine", "farm-0", "u-old")), Some(("VirtualMachine", "farm-0", "u-new")));
+        let stranger = Some(("VirtualMachine", "other", "u-other"));
+        let of_volume = |uid| Some(("DataVolume", "d", uid));
+        // The data volume, the claim, and what is to be waited for. Where the kind is not served there are none.
+        let table = [
+            (Some(Some(volume(&stays, "d-new", new))), claim(&stays, of_volume("d-new")), None),
+            (Some(Some(volume(&stays, "d-new", None))), claim(&stays, of_volume("d-new")), None),
+            (Some(None), claim(&stays, None), None),
+            (Some(None), claim(&stays, new), None),
+            (Some(None), claim(&stays, stranger), None),
+            (None, claim(&stays, of_volume("d-old")), None),
+            (
+                Some(Some(volume(&stays, "d-old", old))),
+                claim(&stays, of_volume("d-old")),
+                Some("the DataVolume d goes with an earlier VirtualMachine of the name farm-0"),
+            ),
+            (
+                Some(Some(volume(&going, "d-old", new))),
+                claim(&stays, of_volume("d-old")),
+                Some("the DataVolume d is being deleted"),
+            ),
+            (
+                Some(Some(volume(&stays, "d-new", new))),
+                claim(&stays, of_volume("d-old")),
+                Some("the PersistentVolumeClaim d goes with an earlier DataVolume of the name d"),
+            ),
+            (
+                Some(None),
+                claim(&stays, of_volume("d-old")),
+                Some("the PersistentVolumeClaim d goes with an earlier DataVolume of the name d"),
+            ),
+            (
+                Some(None),
+                claim(&stays, old),
+                Some("the PersistentVolumeClaim d goes with an earlier VirtualMachine of the name farm-0"),
+            ),
+            (None, claim(&going, None), Some("the PersistentVolumeClaim d is being deleted")),
+        ];
+        for (volume, claim, wanted) in &table {
+            let known = Known {
+                claims: BTreeMap::from([("d", claim)]),
+                data_volumes: volume.as_ref().map(|one| one.iter().map(|one| ("d", one)).collect()),
+                ..Known::default()
+            };
+            for source in
+                [json!({ "dataVolume": { "name": "d" } }), json!({ "persistentVolumeClaim": { "claimName": "d" } })]
+            {
+                let mut vmi: Value =
+                    json!({ "metadata": { "name": "farm-0" }, "spec": { "domain": { "devices": {} } } });
+                vmi["metadata"]["ownerReferences"] = json!([{
+                    "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "farm-0", "uid": "u-new", "controller": true,
+                }]);
+                let mut volume = source.clone();
+                volume["name"] = json!("v");
+                vmi["spec"]["volumes"] = json!([volume]);
+                let told = match readiness(&serde_json::from_value(vmi).unwrap(), &known) {
+                    Readiness::Ready => None,
+                    Readiness::Waits { message } => Some(message),
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(told.as_deref(), *wanted, "{source}");
+            }
         }
     }
 }

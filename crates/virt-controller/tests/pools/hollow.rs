@@ -1,7 +1,6 @@
 //! A pool on hollow nodes: real objects, a real scheduler, agents and handlers that only pretend, and nodes that die.
 
 use kube_controllers::scheduler::run::{DEFAULT_SCHEDULER, Scheduler};
-use kube_controllers::table;
 use node::hollow::HollowNodes;
 use tokio::task::JoinHandle;
 use virt_handler::hollow::HollowHandlers;
@@ -26,10 +25,8 @@ impl Farm {
         let scheduler = world.server.program(&Component::Scheduler);
         tokio::spawn(Scheduler::new(&scheduler, DEFAULT_SCHEDULER).run());
         testkit::world::watch(&scheduler);
-        let collector = table::DESCRIPTORS.iter().find(|one| one.name == POD_COLLECTOR).unwrap();
-        let context = world.server.kubernetes(collector.account);
-        tokio::spawn((collector.start)(&context, &table::Settings::default()).unwrap().run);
-        testkit::world::watch(&context);
+        run_controller(&world, POD_COLLECTOR);
+        run_controller(&world, GARBAGE_COLLECTOR);
         let machines = NODES.map(|name| (name, machine(&world, name))).into();
         Self { world, machines }
     }

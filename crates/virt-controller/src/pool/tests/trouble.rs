@@ -28,6 +28,20 @@ fn one_that_cannot_start_is_made_again_where_the_pool_heals() {
 }
 
 #[test]
+fn one_that_cannot_start_keeps_the_disks_that_the_pool_keeps() {
+    for (preservation, kept) in
+        [("Disabled", vec![]), ("Offline", vec!["root-0".to_owned()]), ("Online", vec!["root-0".to_owned()])]
+    {
+        let strategy = json!({ "proactive": { "statePreservation": preservation } });
+        let healing = json!({ "autohealing": { "startUpFailureThreshold": 2 }, "scaleInStrategy": strategy });
+        let mut world = World::settled(pool(2, healing));
+        world.vms[0].status = serde_json::from_value(json!({ "startFailure": { "consecutiveFailCount": 2 } })).unwrap();
+        let plan = world.plan();
+        assert_eq!((plan.delete[0].why, &plan.delete[0].keeps), (Why::Failing, &kept), "{preservation}");
+    }
+}
+
+#[test]
 fn a_pool_that_cannot_be_acted_on_says_why() {
     let error = |changes: Value| {
         let pool = pool(1, changes);

@@ -36,3 +36,41 @@ fn data_volumes_are_refused_by_name_where_there_are_none() {
     assert!(plan.start.is_none() && plan.volumes.is_empty());
     assert!(plan.events[0].message.starts_with("spec.dataVolumeTemplates: this cluster has no DataVolumes"));
 }
+
+#[test]
+fn a_vm_waits_for_the_end_of_the_disk_of_its_predecessor() {
+    let templates = json!([{ "metadata": { "name": "d" }, "spec": {} }]);
+    for source in [json!({ "dataVolume": { "name": "d" } }), json!({ "persistentVolumeClaim": { "claimName": "d" } })] {
+        let mut volume = source.clone();
+        volume["name"] = json!("root");
+        let more =
+            json!({ "spec": { "dataVolumeTemplates": templates, "template": { "spec": { "volumes": [volume] } } } });
+        let vm = Bench::new("Always", &more).vm;
+        let made_for = |uid: &str, name: &str| -> DataVolume {
+            let mut owner = json!(api::owner::controller_reference(&vm).unwrap());
+            owner["uid"] = json!(uid);
+            let metadata = json!({ "name": name, "uid": "u-d", "ownerReferences": [owner] });
+            serde_json::from_value(json!({ "metadata": metadata, "spec": {}, "status": { "phase": "Succeeded" } }))
+                .unwrap()
+        };
+        let at = |volume: DataVolume| Bench {
+            vm: vm.clone(),
+            data_volumes: vec![volume],
+            ..Bench::new("Always", &json!({}))
+        };
+        let waits = at(made_for("u-before", "d"));
+        let plan = waits.decide();
+        assert!(plan.start.is_none() && plan.volumes.is_empty(), "{source}");
+        let told = waits.then(&plan);
+        let told = api::conditions::find(told.status.as_ref().unwrap().conditions.as_deref(), "Provisioning").unwrap();
+        assert_eq!(
+            told.message.as_deref(),
+            Some("the DataVolume d goes with an earlier VirtualMachine of the name v"),
+            "{source}"
+        );
+        // It is gone: there is one of its own now.
+        let gone = at(made_for("u-before", "another")).decide();
+        assert_eq!((gone.start.is_none(), gone.volumes.len()), (true, 1), "{source}");
+        assert!(at(made_for(vm.metadata.uid.as_deref().unwrap(), "d")).decide().start.is_some(), "{source}");
+    }
+}
