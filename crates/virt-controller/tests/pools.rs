@@ -284,6 +284,44 @@ async fn a_pool_that_is_paused_waits_and_one_that_is_detached_from_stays() {
     assert!(names(&world, 5).await.contains("farm-4"));
 }
 
+/// A quota, or admission, that refuses a VM is asked for one at a time, more and more seldom.
+#[tokio::test(start_paused = true)]
+async fn a_refused_template_is_shown_and_not_asked_for_again_and_again() {
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = asked.clone();
+    let world = World::start_with(|client| {
+        let refusing = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let refused = request.method() == http::Method::POST && request.uri().path().ends_with("/virtualmachines");
+            let (client, counted) = (client.clone(), counted.clone());
+            async move {
+                if !refused {
+                    return client.send(request).await;
+                }
+                counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let status = json!({ "code": 403, "reason": "Forbidden", "message": "no room for more" });
+                let body = kube::client::Body::from(status.to_string().into_bytes());
+                Ok(http::Response::builder().status(403).body(body).unwrap())
+            }
+        });
+        kube::Client::new(refusing, "default")
+    })
+    .await;
+    create(&world, 100, &json!({})).await;
+    let shown = status(&world, |status| status.conditions.is_some()).await;
+    let condition = &shown.conditions.unwrap()[0];
+    assert_eq!((condition.type_.as_str(), condition.reason.as_deref()), ("ReplicaFailure", Some("FailedScaleOut")));
+    assert_eq!(condition.message.as_deref(), Some("no room for more"));
+    let since = condition.last_transition_time.clone();
+    sleep(Duration::from_secs(300)).await;
+    let shown = status(&world, |_| true).await;
+    assert_eq!(shown.conditions.unwrap()[0].last_transition_time, since);
+    let times = asked.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((2..40).contains(&times), "asked {times} times");
+    // Nobody waits for what was never wanted.
+    scale(&world, 0).await;
+    status(&world, |status| status.conditions.is_none() && status.replicas == Some(0)).await;
+}
+
 /// The answer to a creation is lost: the VM is there, and no second one is made for it.
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_makes_no_second_vm() {

@@ -103,6 +103,20 @@ async fn fifty_vms_are_scaled_and_updated_while_nodes_die() {
     assert!((1..COUNT).contains(&most), "{most} were lost with their nodes");
     assert_eq!(farm.uids().await, before);
 
+    // One guest cannot start: its VM is made again from the template, and no other is.
+    let fate = json!({ "metadata": { "annotations": { "orlop.io/hollow-fate": "fail-to-start" } } });
+    farm.world.patch_vm("farm-7", &json!({ "spec": { "template": fate } })).await;
+    farm.world.vmis().delete("farm-7", &DeleteParams::default()).await.unwrap();
+    let cursed = farm.world.vms().get("farm-7").await.unwrap().uid();
+    until("another VM", async || {
+        let found = farm.world.vms().get_opt("farm-7").await.unwrap();
+        found.filter(|vm| vm.uid() != cursed)
+    })
+    .await;
+    farm.settles(COUNT, |_| true).await;
+    let after = farm.uids().await;
+    assert_eq!(before.difference(&after).collect::<Vec<_>>(), [&cursed]);
+
     // Smaller and larger again: the lowest numbers are used again.
     scale(&farm.world, 20).await;
     let left = names(&farm.world, 20).await;
