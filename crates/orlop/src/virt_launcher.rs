@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hypervisor::accelerator::Choice;
-use launcher_api::rpc;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use virt_launcher::boot::Workbench;
@@ -170,18 +169,7 @@ fn owner_only(path: &Path, mode: u32) -> anyhow::Result<()> {
 async fn terminated(service: Service, grace: Duration) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     terminate.recv().await;
-    if !service.shut_down().await {
-        return Ok(());
-    }
-    let ended =
-        |domain: &Option<rpc::Domain>| domain.as_ref().is_some_and(|domain| domain.state() == rpc::State::Ended);
-    // The sender is in the service and outlives this.
-    let mut domain = service.domain();
-    if tokio::time::timeout(grace, domain.wait_for(ended)).await.is_err() {
-        service.kill_now().await;
-        let _ = domain.wait_for(ended).await;
-    }
-    if service.is_watched() {
+    if service.terminate(grace).await && service.is_watched() {
         tokio::time::sleep(FAREWELL).await;
     }
     Ok(())

@@ -3,6 +3,7 @@
 mod bringing;
 mod looking;
 mod migrating;
+mod terminating;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -109,14 +110,6 @@ impl Service {
             .add_service(LauncherServer::new(self))
             .serve_with_incoming_shutdown(UnixListenerStream::new(listener), ended)
             .await
-    }
-
-    /// Asks the guest to power off, as SIGTERM does. True if there is one.
-    pub async fn shut_down(&self) -> bool {
-        match &*self.inner.slot.lock().await {
-            Slot::Taken { guest, .. } => guest.handle.request(Wish::Shutdown { grace: guest.grace }).await.is_ok(),
-            Slot::Empty | Slot::Failed { .. } => false,
-        }
     }
 
     /// Whether somebody follows the domain, and so will fetch how it ended.
