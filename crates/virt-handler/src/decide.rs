@@ -233,6 +233,12 @@ fn stop_deleted(vmi: &VirtualMachineInstance, state: State, efforts: &Efforts, n
     Plan { phase, ..stop(asked, grace_of(vmi), efforts, now) }
 }
 
+/// What is left of the grace period of an instance that is to be deleted.
+fn time_left(vmi: &VirtualMachineInstance, now: Timestamp) -> Option<Duration> {
+    let Time(asked) = vmi.metadata.deletion_timestamp.as_ref()?;
+    Some(grace_of(vmi).saturating_sub(until(now, *asked)))
+}
+
 fn when_due(action: Action, efforts: &Efforts, now: Timestamp) -> Plan {
     match efforts.retry_at.map(|at| until(at, now)).filter(|rest| !rest.is_zero()) {
         Some(rest) => Plan { again: Some(rest), ..Plan::default() },

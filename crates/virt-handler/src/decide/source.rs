@@ -15,14 +15,17 @@
 //! | Running | reached | absent | Failed: the guest is lost |
 //! | live | reached | runs or is paused | Running; after an I/O error, resume with a growing wait |
 //!
-//! And its way, if it is not to be deleted:
+//! And its way. A guest whose instance is to be deleted does not leave any more; one that has left is brought to where it goes on, and
+//! shut down there.
 //!
 //! | on its way | what else is seen | what is done |
 //! |---|---|---|
+//! | no | the instance is to be deleted | nothing: it ends here |
 //! | no | refused, or tried too often, or unwanted | failed: it stays |
 //! | no | the target can be reached | that it begins is written first |
 //! | no | that is written | send |
 //! | under way | unwanted | cancel, once |
+//! | under way | the instance is to be deleted | nothing: its shutdown gives the migration up |
 //! | under way or parted | | nothing: QEMU decides |
 //! | cut | the target is there | settle |
 //! | cut | the target has ended, or was asked too often | failed; only then it goes on here |
@@ -40,7 +43,8 @@ use super::{Action, Launcher, Observed, Plan, act, enter, phase_after, stop_dele
 
 pub(super) fn decide(vmi: &VirtualMachineInstance, seen: &Observed<'_>, now: Timestamp) -> Plan {
     let here = here(vmi, seen, now);
-    let is_over = here.phase.as_ref().is_some_and(Phase::is_final) || vmi.is_marked_for_deletion();
+    let is_here = matches!(seen.way, Way::None | Way::Sending | Way::Stayed { .. });
+    let is_over = here.phase.as_ref().is_some_and(Phase::is_final) || (vmi.is_marked_for_deletion() && is_here);
     let is_reached = matches!(seen.launcher, Launcher::Connected { .. });
     let Some(moving) = Moving::of(vmi).filter(|_| is_reached && !is_over) else { return here };
     let on_its_way = leave(&moving, seen, now);

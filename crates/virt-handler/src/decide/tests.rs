@@ -268,6 +268,12 @@ fn any_role() -> impl Strategy<Value = Role> {
     prop::sample::select(vec![Role::Sole, Role::Source, Role::Target, Role::Orphan])
 }
 
+fn any_way() -> impl Strategy<Value = Way> {
+    let given = Way::Given { paused: launcher_api::rpc::Paused::Not };
+    let stayed = Way::Stayed { why: "slow".to_owned() };
+    prop::sample::select(vec![Way::None, Way::Sending, Way::Parted, Way::Cut, given, stayed])
+}
+
 fn any_instance() -> impl Strategy<Value = VirtualMachineInstance> {
     let phase = prop::sample::select(vec!["", "Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed"]);
     (phase, prop::option::of(0..60_i64), prop::option::of(0..200_i64))
@@ -283,10 +289,11 @@ proptest! {
         now in 0..300_i64,
         is_synced in any::<bool>(),
         role in any_role(),
+        way in any_way(),
     ) {
         let grace = seconds(20);
         let role = if seen.is_some() { role } else { Role::Orphan };
-        let observed = Observed { node: NODE, role, vmi: seen.as_ref(), launcher, efforts: &efforts, grace, is_synced, way: &Way::None };
+        let observed = Observed { node: NODE, role, vmi: seen.as_ref(), launcher, efforts: &efforts, grace, is_synced, way: &way };
         let plan = decide(&observed, at(now));
         let is_final = seen.as_ref().is_some_and(VirtualMachineInstance::is_final);
         let deleted = seen.as_ref().and_then(|vmi| vmi.metadata.deletion_timestamp.as_ref().map(|Time(at)| *at));
@@ -295,6 +302,10 @@ proptest! {
             prop_assert!(vmi.phase().is_scheduled() && deleted.is_none() && role == Role::Sole);
             let is_absent = matches!(launcher, Launcher::Connected { state: State::Absent, .. });
             prop_assert!(is_absent);
+        }
+        if plan.action == Action::Return {
+            let has_left = matches!(launcher, Launcher::Connected { state: State::Left, .. });
+            prop_assert!(role == Role::Sole && way == Way::Cut && has_left, "it may be elsewhere");
         }
         if plan.action == Action::Sync {
             prop_assert!(!is_synced && deleted.is_none() && !is_final && role == Role::Sole);

@@ -17,12 +17,14 @@ struct Scene {
     /// The other side's pod has ended.
     is_alone: bool,
     has_failed: bool,
+    /// The instance is to be deleted, since second 90.
+    is_deleted: bool,
 }
 
 impl Scene {
     fn vmi(&self, from: &str, to: &str) -> VirtualMachineInstance {
-        let mut vmi = vmi("Running", None, None);
-        let Self { is_prepared, has_begun, is_unwanted, is_alone, has_failed } = self.clone();
+        let Self { is_prepared, has_begun, is_unwanted, is_alone, has_failed, is_deleted } = self.clone();
+        let mut vmi = vmi("Running", Some(30), is_deleted.then_some(90));
         let mut state = json!({ "migrationUid": "m", "sourceNode": from, "targetNode": to });
         if is_prepared {
             state["targetNodeAddress"] = json!("127.0.0.1");
@@ -136,6 +138,29 @@ fn a_guest_that_was_given_never_comes_back_by_itself() {
     }
     let alone = Scene { is_alone: true, ..begun };
     assert_eq!(alone.at_source(State::Left, &given(), &Efforts::default()), enter(Phase::Failed));
+}
+
+#[test]
+fn a_deleted_guest_that_has_left_is_brought_to_where_it_can_shut_down() {
+    let none = Efforts::default();
+    let deleted = Scene { is_prepared: true, has_begun: true, is_deleted: true, ..Scene::default() };
+    assert_eq!(deleted.at_source(State::Left, &Way::Parted, &none), Plan::default(), "QEMU decides");
+    assert_eq!(deleted.at_source(State::Left, &Way::Cut, &none).action, Action::Settle);
+    assert_eq!(deleted.at_source(State::Left, &given(), &none).action, Action::HandOver);
+    let alone = Scene { is_alone: true, ..deleted.clone() };
+    assert!(failed(&alone.at_source(State::Left, &Way::Cut, &none)).is_some());
+    assert_eq!(alone.at_source(State::Left, &given(), &none), enter(Phase::Failed));
+    assert_eq!(alone.at_target(reached(State::Loaded), &none).action, Action::Take);
+
+    let vmi = Scene { has_failed: true, ..deleted.clone() }.vmi(NODE, OTHER);
+    let back = Observed { way: &Way::Cut, ..observed(Some(&vmi), Role::Sole, reached(State::Left), &none) };
+    assert_eq!(decide(&back, at(100)), Plan { again: Some(seconds(20)), ..act(Action::Return) });
+    assert_eq!(decide(&back, at(120)).action, Action::Kill, "its grace period is over");
+
+    for way in [Way::None, Way::Sending, Way::Stayed { why: "slow".to_owned() }] {
+        let plan = deleted.at_source(State::Running, &way, &none);
+        assert_eq!((plan.action, plan.milestone), (Action::Shutdown { rest: seconds(20) }, None), "{way:?}");
+    }
 }
 
 #[test]
