@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Command;
 pub use migration::{
-    BlockExportAdd, BlockImage, BlockJobCancel, BlockNode, BlockdevAdd, BlockdevDel, BlockdevMirror, Migrate,
+    BlockExportAdd, BlockImage, BlockJob, BlockJobCancel, BlockNode, BlockdevAdd, BlockdevDel, BlockdevMirror, Migrate,
     MigrateCancel, MigrateContinue, MigrateIncoming, MigrationCapability, MigrationInfo, MigrationRam, NbdServerStart,
-    NbdServerStop, QueryMigrate, QueryNamedBlockNodes, SetMigrationCapabilities, SetMigrationParameters,
+    NbdServerStop, QueryBlockJobs, QueryMigrate, QueryNamedBlockNodes, SetMigrationCapabilities,
+    SetMigrationParameters,
 };
 
 /// Declares commands without arguments whose answer is of no interest.

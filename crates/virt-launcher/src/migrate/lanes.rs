@@ -17,6 +17,7 @@ use launcher_api::names::LEAVING_SOCKET;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 /// How long virt-handler, and then QEMU, may take to connect.
@@ -126,19 +127,29 @@ enum Hold {
     Released,
 }
 
-/// A channel that bytes go through, in both directions.
+/// A channel that bytes go through, in both directions. One that was never held ends with this.
 #[derive(Debug)]
 pub(super) struct Pump {
     hold: watch::Sender<Hold>,
     cut: watch::Receiver<bool>,
+    carrying: AbortHandle,
+}
+
+impl Drop for Pump {
+    fn drop(&mut self) {
+        // What nobody takes any more would keep QEMU waiting.
+        if *self.hold.borrow() == Hold::No {
+            self.carrying.abort();
+        }
+    }
 }
 
 impl Pump {
     fn start(qemu: UnixStream, far: UnixStream) -> Self {
         let (hold, held) = watch::channel(Hold::No);
         let (cutting, cut) = watch::channel(false);
-        tokio::spawn(async move { carry(qemu, far, held, cutting).await });
-        Self { hold, cut }
+        let carrying = tokio::spawn(async move { carry(qemu, far, held, cutting).await }).abort_handle();
+        Self { hold, cut, carrying }
     }
 
     /// From now on QEMU does not learn that the far end broke. It never learns if it broke just before: then QEMU was told already,
@@ -264,6 +275,17 @@ mod tests {
         assert!(waiting.is_err(), "it was told: {waiting:?}");
         pump.release();
         assert_eq!(qemu.read(&mut byte).await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_lane_that_is_given_up_is_closed_even_if_nobody_takes_what_is_in_it() {
+        let (mut qemu, beyond, pump) = pumped().await;
+        let stuck = tokio::time::timeout(Duration::from_millis(50), qemu.write_all(&[7; 8 << 20])).await;
+        assert!(stuck.is_err(), "the far end takes nothing");
+        drop(pump);
+        let closed = tokio::time::timeout(Duration::from_secs(60), qemu.read(&mut [0])).await.unwrap();
+        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+        drop(beyond);
     }
 
     #[tokio::test]

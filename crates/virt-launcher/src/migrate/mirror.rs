@@ -7,13 +7,17 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use hypervisor::guest::{Guest, Kind, Media};
-use hypervisor::qmp::commands::{BlockJobCancel, BlockdevAdd, BlockdevDel, BlockdevMirror, QueryNamedBlockNodes};
+use hypervisor::qmp::commands::{
+    BlockJobCancel, BlockdevAdd, BlockdevDel, BlockdevMirror, QueryBlockJobs, QueryNamedBlockNodes,
+};
 use hypervisor::qmp::{Event, Qmp, QmpError};
 use hypervisor::render;
 use launcher_api::names::disk_channel;
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Duration, interval};
 
 use super::lanes::{Lanes, Pump};
 use super::target::Export;
@@ -22,7 +26,6 @@ use crate::volumes::Prepared;
 /// A disk of this pod alone, as both sides of a migration compare it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct LocalDisk {
-    /// Its device.
     pub device: String,
     /// How large it is for the guest, in bytes.
     pub size: u64,
@@ -140,6 +143,12 @@ fn digest(files: &[PathBuf]) -> Result<String, MirrorError> {
     Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
+/// Why a disk cannot be copied onto the target's.
+const IMAGE: &str = "the image that it stands on is another";
+/// Why a disk that is compared as a whole is not the target's. It is made anew for each launcher, from objects that may have changed.
+const CONTENT: &str = "its content is another; a config map, a secret, cloud-init data or an image that it is made from has changed since \
+                       the guest started. Change that back, or restart the guest";
+
 /// Whether both sides have the same disks.
 ///
 /// # Errors
@@ -150,17 +159,21 @@ pub(crate) fn compare(here: &[LocalDisk], there: &[LocalDisk]) -> Result<(), Mir
         let of = |side: &[LocalDisk]| side.iter().find(|other| other.device == disk.device).cloned();
         match (of(here), of(there)) {
             (Some(ours), Some(theirs)) if ours == theirs => {}
-            (Some(ours), Some(theirs)) if ours.size != theirs.size => return differs("its size is another"),
-            (Some(ours), Some(theirs)) if ours.digest != theirs.digest => {
-                return differs("the image that it stands on is another");
+            (Some(ours), Some(theirs)) if ours.is_copied != theirs.is_copied => {
+                return differs("only one side can write to it");
             }
-            (Some(_), Some(_)) => return differs("only one side can write to it"),
+            (Some(ours), Some(_)) if !ours.is_copied => return differs(CONTENT),
+            (Some(ours), Some(theirs)) if ours.size != theirs.size => return differs("its size is another"),
+            (Some(_), Some(_)) => return differs(IMAGE),
             (Some(_), None) => return differs("the target does not have it"),
             (None, _) => return differs("the source does not have it"),
         }
     }
     Ok(())
 }
+
+/// How often copies are looked at whose events may have been missed.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Copies under way.
 #[derive(Debug, Default)]
@@ -173,22 +186,45 @@ struct Job {
     device: String,
     is_ready: bool,
     has_ended: bool,
+    /// QEMU did not know it when it was last asked.
+    is_missing: bool,
     /// Its lane, which ends with it.
-    _pump: Pump,
+    pump: Option<Pump>,
+}
+
+impl Job {
+    fn new(device: &str, pump: Option<Pump>) -> Self {
+        Self { device: device.to_owned(), is_ready: false, has_ended: false, is_missing: false, pump }
+    }
+
+    fn failed(&self, why: &str) -> MirrorError {
+        MirrorError::Failed { device: self.device.clone(), why: why.to_owned() }
+    }
 }
 
 fn name(device: &str) -> String {
     format!("mirror-{device}")
 }
 
+/// What one of so many copies may use of a bandwidth.
+fn share(bandwidth: u64, disks: usize) -> u64 {
+    match (bandwidth, u64::try_from(disks)) {
+        (0, _) | (_, Err(_)) => 0,
+        // Zero would be without a limit.
+        (limit, Ok(disks)) => (limit / disks.max(1)).max(1),
+    }
+}
+
 impl Mirrors {
-    /// Begins to copy these disks.
+    /// Begins to copy these disks, all together with this many bytes per second; zero is without a limit.
     pub(super) async fn start(
         &mut self,
         qmp: &Qmp,
         lanes: &mut Lanes,
         disks: &[(String, bool)],
+        bandwidth: u64,
     ) -> Result<(), MirrorError> {
+        let speed = share(bandwidth, disks.len());
         for (device, is_layered) in disks {
             let lost = |source| MirrorError::Lane { device: device.clone(), source };
             let lane = lanes.lane(&disk_channel(device)).await.map_err(lost)?;
@@ -203,10 +239,11 @@ impl Mirrors {
                 device: render::node_of(device),
                 target: name,
                 sync: if *is_layered { "top" } else { "full" },
+                speed,
                 on_target_error: "report",
                 on_source_error: "report",
             };
-            self.jobs.push(Job { device: device.clone(), is_ready: false, has_ended: false, _pump: pump });
+            self.jobs.push(Job::new(device, Some(pump)));
             qmp.execute(job).await?;
         }
         Ok(())
@@ -237,32 +274,67 @@ impl Mirrors {
         self.jobs.iter().all(what)
     }
 
-    /// Waits until all copies are equal to their disks, and stay so.
-    pub(super) async fn ready(&mut self, events: &mut Receiver<Event>) -> Result<(), MirrorError> {
-        while !self.are(|job| job.is_ready) {
-            let event = events.recv().await.map_err(|_| MirrorError::Gone)?;
-            self.hear(&event)?;
-            if let Some(job) = self.jobs.iter().find(|job| job.has_ended) {
-                return Err(MirrorError::Failed { device: job.device.clone(), why: "it ended early".to_owned() });
+    /// Asks QEMU how much is still to be copied; nothing is known before all copies have begun. Finds what no event has told.
+    ///
+    /// # Errors
+    /// When a copy is gone, and nobody heard how it ended.
+    pub(super) async fn look(&mut self, qmp: &Qmp) -> Result<Option<u64>, MirrorError> {
+        let known = qmp.execute(QueryBlockJobs {}).await?;
+        let mut remaining = Some(0u64);
+        for job in self.jobs.iter_mut().filter(|job| !job.has_ended) {
+            match known.iter().find(|known| known.device == name(&job.device)) {
+                Some(found) => {
+                    job.is_ready |= found.ready;
+                    job.is_missing = false;
+                    let left = (found.ready || found.len > 0).then(|| found.len.saturating_sub(found.offset));
+                    remaining = remaining.zip(left).map(|(all, left)| all.saturating_add(left));
+                }
+                // The event that says how it ended may be on its way.
+                None if !job.is_missing => job.is_missing = true,
+                None => return Err(job.failed("how it ended was missed")),
             }
         }
-        Ok(())
+        Ok(remaining)
+    }
+
+    /// Whether all copies are equal to their disks, and stay so.
+    ///
+    /// # Errors
+    /// When one has ended before that was wanted.
+    pub(super) fn ready(&self) -> Result<bool, MirrorError> {
+        match self.jobs.iter().find(|job| job.has_ended) {
+            Some(job) => Err(job.failed("it ended early")),
+            None => Ok(self.are(|job| job.is_ready)),
+        }
     }
 
     /// Ends the copies of a guest that is stopped: both sides are equal then.
+    ///
+    /// # Assumptions
+    /// Whoever drops this half done gives up.
     pub(super) async fn finish(&mut self, qmp: &Qmp, events: &mut Receiver<Event>) -> Result<(), MirrorError> {
-        if let Some(job) = self.jobs.iter().find(|job| job.has_ended) {
-            return Err(MirrorError::Failed { device: job.device.clone(), why: "it ended early".to_owned() });
-        }
+        self.ready()?;
         for job in &self.jobs {
             qmp.execute(BlockJobCancel { device: name(&job.device), force: false }).await?;
         }
+        let mut looks = interval(LOOK);
         while !self.are(|job| job.has_ended) {
-            let event = events.recv().await.map_err(|_| MirrorError::Gone)?;
-            self.hear(&event)?;
+            tokio::select! {
+                biased;
+                event = events.recv() => match event {
+                    Ok(event) => self.hear(&event)?,
+                    // What was missed is found by looking.
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return Err(MirrorError::Gone),
+                },
+                _ = looks.tick() => {
+                    self.look(qmp).await?;
+                }
+            }
         }
-        for job in self.jobs.drain(..) {
+        while let Some(job) = self.jobs.last() {
             qmp.execute(BlockdevDel { node_name: name(&job.device) }).await?;
+            self.jobs.pop();
         }
         Ok(())
     }
@@ -275,7 +347,9 @@ impl Mirrors {
                 tracing::debug!(%error, "cancel a copy");
             }
         }
-        for job in std::mem::take(&mut self.jobs) {
+        for mut job in std::mem::take(&mut self.jobs) {
+            // A far end that takes nothing any more would be waited for.
+            drop(job.pump.take());
             let delete = BlockdevDel { node_name: name(&job.device) };
             // The node is free when its job has ended.
             while let Err(QmpError::Refused { failure, .. }) = qmp.execute(delete.clone()).await {
@@ -285,7 +359,9 @@ impl Mirrors {
                     match events.recv().await {
                         Ok(event) if named(&event) && event.name.starts_with("BLOCK_JOB_C") => break,
                         Ok(_) => {}
-                        Err(_) => return,
+                        // It may have been among what was missed.
+                        Err(RecvError::Lagged(_)) => break,
+                        Err(RecvError::Closed) => return,
                     }
                 }
             }
@@ -301,6 +377,8 @@ pub(crate) fn copied(guest: &Guest, prepared: &Prepared) -> Vec<(String, bool)> 
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
     use super::*;
 
     fn disk(device: &str) -> LocalDisk {
@@ -322,6 +400,72 @@ mod tests {
             assert!(refused.contains(how), "{refused}");
         }
         assert!(compare(&[], &[disk("a")]).is_err());
+    }
+
+    #[test]
+    fn a_disk_that_is_made_from_what_has_changed_says_so() {
+        let made = |digest: &str| LocalDisk { is_copied: false, digest: digest.into(), ..disk("a") };
+        for changed in [made("e"), LocalDisk { size: 2, ..made("d") }] {
+            let refused = compare(&[made("d")], &[changed]).unwrap_err().to_string();
+            assert!(refused.contains("config map") && refused.contains("restart the guest"), "{refused}");
+        }
+    }
+
+    /// A QEMU that answers by its script.
+    async fn qemu(answers: Vec<serde_json::Value>) -> Qmp {
+        let (ours, theirs) = tokio::io::duplex(64 << 10);
+        tokio::spawn(async move {
+            let version = json!({ "qemu": { "micro": 0, "minor": 2, "major": 7 }, "package": "" });
+            let greeting = json!({ "QMP": { "version": version, "capabilities": [] } });
+            let mut stream = BufReader::new(theirs);
+            stream.get_mut().write_all(format!("{greeting}\r\n").as_bytes()).await.unwrap();
+            for answer in [json!({})].into_iter().chain(answers) {
+                let mut line = String::new();
+                stream.read_line(&mut line).await.unwrap();
+                let question: serde_json::Value = serde_json::from_str(&line).unwrap();
+                let answer = json!({ "return": answer, "id": question["id"] });
+                stream.get_mut().write_all(format!("{answer}\r\n").as_bytes()).await.unwrap();
+            }
+        });
+        hypervisor::qmp::connect(ours).await.unwrap().0
+    }
+
+    fn one_copy() -> Mirrors {
+        Mirrors { jobs: vec![Job::new("vd0", None)] }
+    }
+
+    #[tokio::test]
+    async fn how_far_copies_are_is_found_by_looking_even_if_no_event_told_it() {
+        let job = |offset: u64, len: u64, ready: bool| json!([{ "device": "mirror-vd0", "offset": offset, "len": len, "ready": ready, "type": "mirror" }]);
+        let answers = vec![job(0, 0, false), job(40, 100, false), job(100, 100, true), json!([]), json!([])];
+        let (qmp, mut mirrors) = (qemu(answers).await, one_copy());
+        assert_eq!(mirrors.look(&qmp).await.unwrap(), None, "it has not begun");
+        assert_eq!(mirrors.look(&qmp).await.unwrap(), Some(60));
+        assert!(!mirrors.ready().unwrap());
+        assert_eq!(mirrors.look(&qmp).await.unwrap(), Some(0));
+        assert!(mirrors.ready().unwrap());
+        mirrors.look(&qmp).await.unwrap();
+        let missed = mirrors.look(&qmp).await.unwrap_err().to_string();
+        assert_eq!(missed, "the copy of the disk vd0 failed: how it ended was missed");
+    }
+
+    #[tokio::test]
+    async fn events_that_were_missed_are_not_taken_for_qemus_end() {
+        let (sender, mut events) = tokio::sync::broadcast::channel(2);
+        let event = |name: &str| {
+            let (data, timestamp) = (json!({ "device": "mirror-vd0" }), json!({ "seconds": 0, "microseconds": 0 }));
+            serde_json::from_value::<Event>(json!({ "event": name, "data": data, "timestamp": timestamp })).unwrap()
+        };
+        for name in ["NOISE", "NOISE", "NOISE", "BLOCK_JOB_COMPLETED"] {
+            sender.send(event(name)).unwrap();
+        }
+        let (qmp, mut mirrors) = (qemu(vec![json!({}), json!({})]).await, one_copy());
+        mirrors.finish(&qmp, &mut events).await.unwrap();
+    }
+
+    #[test]
+    fn copies_share_the_bandwidth_of_their_migration() {
+        assert_eq!([share(0, 3), share(9, 3), share(1, 3), share(7, 0)], [0, 3, 1, 7]);
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl Pace {
         Self { limits, began: now, bytes, least: (u64::MAX, now), has_halted: false }
     }
 
+    /// Something else is sent from now on, of which other amounts are left. Its time goes on.
+    pub(crate) fn turn(&mut self, now: Instant) {
+        self.least = (u64::MAX, now);
+    }
+
     /// How long it may take, if there is a limit.
     fn budget(&self) -> Option<Duration> {
         let gigabytes = u32::try_from(self.bytes.div_ceil(GIGABYTE).max(1)).unwrap_or(u32::MAX);
@@ -131,6 +136,16 @@ mod tests {
         assert_eq!(pace.judge(5, late), Judgement::Halt);
         assert_eq!(pace.judge(4, late), Judgement::GoOn, "once is enough");
         assert!(matches!(pace.judge(3, start + seconds(401)), Judgement::GiveUp(_)), "as much again, and no more");
+    }
+
+    #[test]
+    fn memory_has_the_patience_of_its_own_and_the_time_that_disks_have_left() {
+        let start = Instant::now();
+        let mut pace = Pace::new(LIMITS, 2 * GIGABYTE, start);
+        assert_eq!(pace.judge(0, start + seconds(1)), Judgement::GoOn, "the disks are equal");
+        pace.turn(start + seconds(140));
+        assert_eq!(pace.judge(1 << 30, start + seconds(160)), Judgement::GoOn, "more is left than of the disks");
+        assert!(matches!(pace.judge(1, start + seconds(201)), Judgement::GiveUp(_)), "the time is that of both");
     }
 
     #[test]

@@ -29,8 +29,11 @@ use crate::lifecycle::Request;
 
 /// How often a migration is looked at.
 const LOOK: Duration = Duration::from_millis(400);
+/// How long the copies of a guest that is stopped may take to end: they are equal but for what is on its way.
+const FINISH: Duration = Duration::from_secs(30);
 /// How long it may take to clear up after copies that are of no use any more.
 const GIVE_UP: Duration = Duration::from_secs(30);
+const LATE_COPIES: &str = "the copies of the guest's disks did not end in time";
 /// What slows a guest down that writes faster than its memory is sent.
 const AUTO_CONVERGE: &str = "auto-converge";
 /// The state in which QEMU waits before the switch.
@@ -116,12 +119,13 @@ impl Sending {
     async fn run(&mut self, outgoing: Outgoing) -> Result<(), SendError> {
         let Outgoing { limits, disks, bytes, lanes, .. } = outgoing;
         let mut cancelled = self.aborts.clone();
+        let mut pace = Pace::new(limits, bytes, Instant::now());
         let pump = tokio::select! {
             biased;
-            pump = self.begin(limits, &disks, lanes) => pump?,
+            pump = self.begin(limits, &disks, lanes, &mut pace) => pump?,
             _ = cancelled.changed() => return Err(SendError::Cancelled),
         };
-        let pace = Pace::new(limits, bytes, Instant::now());
+        pace.turn(Instant::now());
         match self.follow(pump, pace).await? {
             Decided::Sent => Ok(()),
             Decided::Stays => {
@@ -137,10 +141,16 @@ impl Sending {
     }
 
     /// Copies disks, and begins to send memory when they are equal.
-    async fn begin(&mut self, limits: Limits, disks: &[(String, bool)], mut lanes: Lanes) -> Result<Pump, SendError> {
+    async fn begin(
+        &mut self,
+        limits: Limits,
+        disks: &[(String, bool)],
+        mut lanes: Lanes,
+        pace: &mut Pace,
+    ) -> Result<Pump, SendError> {
         let qmp = self.handle.qmp.clone();
-        self.mirrors.start(&qmp, &mut lanes, disks).await?;
-        self.mirrors.ready(&mut self.events).await?;
+        self.mirrors.start(&qmp, &mut lanes, disks, limits.bandwidth).await?;
+        self.copy(pace).await?;
         let mut capabilities = CAPABILITIES.to_vec();
         capabilities.extend(limits.auto_converge.then_some(AUTO_CONVERGE));
         qmp.execute(SetMigrationCapabilities::on(&capabilities)).await?;
@@ -151,6 +161,38 @@ impl Sending {
         let (begun, pump) = tokio::join!(qmp.execute(Migrate { uri }), lane.connect());
         begun?;
         pump.map_err(SendError::Lane)
+    }
+
+    /// Waits until the copies of disks are equal, as long as they keep to the migration's limits.
+    async fn copy(&mut self, pace: &mut Pace) -> Result<(), SendError> {
+        let qmp = self.handle.qmp.clone();
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while !self.mirrors.ready()? {
+            tokio::select! {
+                biased;
+                event = self.events.recv() => match event {
+                    Ok(event) => self.mirrors.hear(&event)?,
+                    // What was missed is found by looking.
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return Err(SendError::Gone),
+                },
+                _ = looks.tick() => {
+                    let remaining = self.mirrors.look(&qmp).await?;
+                    self.keep_pace(pace, remaining.unwrap_or(u64::MAX)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Helps a migration that does not come to an end, or gives it up.
+    async fn keep_pace(&self, pace: &mut Pace, remaining: u64) -> Result<(), SendError> {
+        match pace.judge(remaining, Instant::now()) {
+            Judgement::GoOn => Ok(()),
+            Judgement::Halt => Ok(self.handle.request(Request::Halt { to: self.to.clone() }).await?),
+            Judgement::GiveUp(why) => Err(SendError::GivenUp(why)),
+        }
     }
 
     /// Follows QEMU until it has decided. Whatever goes wrong before the guest has parted is asked of QEMU: give up. It says whether
@@ -233,7 +275,13 @@ impl Sending {
     /// The guest is stopped. Its disks are equal on both sides when its copies have ended; then the last of it is sent.
     async fn part(&mut self, pump: &Pump) -> Result<(), SendError> {
         let qmp = self.handle.qmp.clone();
-        self.mirrors.finish(&qmp, &mut self.events).await?;
+        tokio::select! {
+            biased;
+            finished = timeout(FINISH, self.mirrors.finish(&qmp, &mut self.events)) => {
+                finished.map_err(|_| SendError::GivenUp(LATE_COPIES.to_owned()))??;
+            }
+            changed = self.aborts.changed() => return Err(changed.map_or(SendError::Gone, |()| SendError::Cancelled)),
+        }
         self.handle.request(Request::Part { to: self.to.clone() }).await?;
         self.has_parted = true;
         pump.hold();
@@ -254,13 +302,7 @@ impl Sending {
         let Some(ram) = ram.filter(|_| status == "active") else { return self.judge(&status, pump).await };
         let progress = Progress { sent: ram.transferred, remaining: ram.remaining, total: ram.total };
         self.handle.request(Request::Progress(progress)).await?;
-        match pace.judge(ram.remaining, Instant::now()) {
-            Judgement::GoOn => Ok(None),
-            Judgement::Halt => {
-                self.handle.request(Request::Halt { to: self.to.clone() }).await?;
-                Ok(None)
-            }
-            Judgement::GiveUp(why) => Err(SendError::GivenUp(why)),
-        }
+        self.keep_pace(pace, ram.remaining).await?;
+        Ok(None)
     }
 }

@@ -241,6 +241,8 @@ pub struct BlockdevMirror {
     pub target: String,
     /// `top` for what the uppermost image has, `full` for everything.
     pub sync: &'static str,
+    /// Bytes per second; zero is without a limit.
+    pub speed: u64,
     /// What is done when the target cannot be written to.
     pub on_target_error: &'static str,
     /// What is done when the source cannot be read.
@@ -250,6 +252,28 @@ pub struct BlockdevMirror {
 impl Command for BlockdevMirror {
     const NAME: &'static str = "blockdev-mirror";
     type Answer = Empty;
+}
+
+/// Asks how far copies are.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct QueryBlockJobs {}
+
+/// A copy of a block node.
+#[derive(Clone, Debug, Deserialize)]
+pub struct BlockJob {
+    /// Its job.
+    pub device: String,
+    /// What was copied, in bytes.
+    pub offset: u64,
+    /// That, and what is still to be copied. Zero before it has begun.
+    pub len: u64,
+    /// Both sides are equal, and stay so.
+    pub ready: bool,
+}
+
+impl Command for QueryBlockJobs {
+    const NAME: &'static str = "query-block-jobs";
+    type Answer = Vec<BlockJob>;
 }
 
 /// Ends a copy: one that is ready ends with both sides equal, unless it is forced.
