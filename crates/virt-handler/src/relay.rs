@@ -10,6 +10,7 @@
 //! # Guarantees
 //! - Bytes reach a target only from the node that its migration names, for the pod and the guest that it was prepared for.
 //! - A channel is carried once. What comes second is refused, so that nobody can be taken for a guest's memory.
+//! - Who has not shown a certificate takes no place of a migration, and has few places of its own.
 //! - A peer that vanishes without a word is noticed: its connections end after [`SILENCE`].
 
 mod serving;

@@ -296,6 +296,11 @@ impl Door for Instances {
         Box::pin(self.try_admit(node, frame))
     }
 
+    fn is_under_way(&self, frame: &Frame) -> bool {
+        let vmi = self.with_pod(&frame.pod).and_then(|id| self.cached(&id));
+        vmi.is_some_and(|vmi| Moving::of(&vmi).is_some_and(|moving| moving.uid == frame.migration))
+    }
+
     fn reply<'a>(&'a self, frame: &'a Frame, question: Question) -> Doing<'a, Reply> {
         Box::pin(async move {
             let reply = self.try_reply(frame, question).await;

@@ -1,8 +1,9 @@
 //! The target's side: who is let in, and what becomes of what it sends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use launcher_api::Outcome;
@@ -21,13 +22,20 @@ use crate::host::Doing;
 
 /// Connections at the same time: a migration has one for its memory, one for each disk, and one for words.
 const MOST: usize = 256;
+/// Connections of one address that have not shown yet whose they are.
+const STRANGERS: usize = 32;
 /// Channels that are remembered as carried; those of migrations that are over are forgotten first.
 const REMEMBERED: usize = 4096;
+/// Channels of one migration: more than a guest has disks.
+const OF_ONE: usize = 256;
 
 /// What a node awaits. Asked for each connection, when its frame has come.
 pub(crate) trait Door: Send + Sync {
     /// Whether `node` may send this, and where it goes.
     fn admit<'a>(&'a self, node: &'a str, frame: &'a Frame) -> Doing<'a, Result<Admitted, NotAdmitted>>;
+
+    /// Whether the migration of a frame is under way, so that another channel of it may come.
+    fn is_under_way(&self, frame: &Frame) -> bool;
 
     /// Replies to a question of somebody who was let in.
     fn reply<'a>(&'a self, frame: &'a Frame, question: Question) -> Doing<'a, Reply>;
@@ -60,14 +68,20 @@ pub(crate) enum NotAdmitted {
     Closed(#[source] io::Error),
     #[error("this channel was carried already")]
     Carried,
+    #[error("too many channels are carried")]
+    TooMany,
 }
 
 /// Serves the connections of other nodes for as long as it is polled.
 pub(crate) async fn serve(listener: TcpListener, credentials: Arc<dyn Credentials>, door: Arc<dyn Door>) {
-    let carried = Arc::new(Mutex::new(BTreeSet::new()));
-    let places = Arc::new(Semaphore::new(MOST));
+    let serving = Arc::new(Serving {
+        credentials,
+        door,
+        carried: Mutex::default(),
+        places: Semaphore::new(MOST),
+        strangers: Strangers::default(),
+    });
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             // Out of descriptors, for example: others may end meanwhile.
@@ -77,55 +91,101 @@ pub(crate) async fn serve(listener: TcpListener, credentials: Arc<dyn Credential
                 continue;
             }
         };
-        let (credentials, door, carried) = (credentials.clone(), door.clone(), carried.clone());
+        let Some(stranger) = serving.strangers.admit(address.ip()) else { continue };
+        let serving = serving.clone();
         tokio::spawn(async move {
-            if let Err(error) = receive(stream, credentials.as_ref(), door.as_ref(), &carried).await {
+            if let Err(error) = serving.receive(stream, stranger).await {
                 tracing::info!(%error, %address, "a connection for a migration ended");
             }
-            drop(place);
         });
     }
 }
 
-async fn receive(
-    stream: TcpStream,
-    credentials: &dyn Credentials,
-    door: &dyn Door,
-    carried: &Mutex<BTreeSet<Frame>>,
-) -> io::Result<()> {
-    mind_silence(&stream)?;
-    // A handshake takes the certificates of its moment.
-    let acceptor = TlsAcceptor::from(credentials.server().map_err(io::Error::other)?);
-    let greeting = async {
-        let mut stream = acceptor.accept(stream).await?;
-        let node = name_of(stream.get_ref().1)?;
-        let frame: Frame = read(&mut stream).await?;
-        match admit(door, &node, &frame, carried).await {
-            Ok(admitted) => {
-                write(&mut stream, &Answer::Welcome).await?;
-                Ok((stream, frame, admitted))
-            }
-            Err(error) => {
-                write(&mut stream, &Answer::Refused { why: chain(&error) }).await?;
-                stream.shutdown().await?;
-                Err(io::Error::other(error))
-            }
+/// Who has connected and has not shown yet who it is. Nobody can keep others out by saying nothing.
+#[derive(Clone, Default)]
+struct Strangers(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+/// A stranger, as long as it is one.
+struct Stranger {
+    all: Strangers,
+    address: IpAddr,
+}
+
+impl Strangers {
+    fn counts(&self) -> MutexGuard<'_, BTreeMap<IpAddr, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn admit(&self, address: IpAddr) -> Option<Stranger> {
+        let mut counts = self.counts();
+        let is_full = counts.values().sum::<usize>() >= MOST;
+        let count = counts.entry(address).or_default();
+        if is_full || *count >= STRANGERS {
+            return None;
         }
-    };
-    let (mut stream, frame, admitted) = timeout(GREETING, greeting).await.map_err(io::Error::from)??;
-    match admitted {
-        Admitted::Stream(mut near) => copy_bidirectional(&mut stream, &mut near).await.map(drop),
-        Admitted::Words => {
-            let question = timeout(GREETING, read(&mut stream)).await.map_err(io::Error::from)??;
-            let reply = door.reply(&frame, question).await;
-            write(&mut stream, &reply).await?;
-            stream.shutdown().await
+        *count += 1;
+        Some(Stranger { all: self.clone(), address })
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let mut counts = self.all.counts();
+        let left = counts.remove(&self.address).unwrap_or_default().saturating_sub(1);
+        if left > 0 {
+            counts.insert(self.address, left);
+        }
+    }
+}
+
+struct Serving {
+    credentials: Arc<dyn Credentials>,
+    door: Arc<dyn Door>,
+    carried: Mutex<BTreeSet<Frame>>,
+    places: Semaphore,
+    strangers: Strangers,
+}
+
+impl Serving {
+    async fn receive(&self, stream: TcpStream, stranger: Stranger) -> io::Result<()> {
+        let Self { credentials, door, carried, places, .. } = self;
+        mind_silence(&stream)?;
+        // A handshake takes the certificates of its moment.
+        let acceptor = TlsAcceptor::from(credentials.server().map_err(io::Error::other)?);
+        let greeting = async {
+            let mut stream = acceptor.accept(stream).await?;
+            let node = name_of(stream.get_ref().1)?;
+            drop(stranger);
+            // Nobody closes it.
+            let place = places.acquire().await.map_err(io::Error::other)?;
+            let frame: Frame = read(&mut stream).await?;
+            match admit(door.as_ref(), &node, &frame, carried).await {
+                Ok(admitted) => {
+                    write(&mut stream, &Answer::Welcome).await?;
+                    Ok((stream, frame, admitted, place))
+                }
+                Err(error) => {
+                    write(&mut stream, &Answer::Refused { why: chain(&error) }).await?;
+                    stream.shutdown().await?;
+                    Err(io::Error::other(error))
+                }
+            }
+        };
+        let (mut stream, frame, admitted, _place) = timeout(GREETING, greeting).await.map_err(io::Error::from)??;
+        match admitted {
+            Admitted::Stream(mut near) => copy_bidirectional(&mut stream, &mut near).await.map(drop),
+            Admitted::Words => {
+                let question = timeout(GREETING, read(&mut stream)).await.map_err(io::Error::from)??;
+                let reply = door.reply(&frame, question).await;
+                write(&mut stream, &reply).await?;
+                stream.shutdown().await
+            }
         }
     }
 }
 
 /// Lets a connection in, each channel once.
-async fn admit(
+pub(super) async fn admit(
     door: &dyn Door,
     node: &str,
     frame: &Frame,
@@ -137,7 +197,11 @@ async fn admit(
     }
     let mut carried = carried.lock().unwrap_or_else(PoisonError::into_inner);
     if carried.len() >= REMEMBERED {
-        carried.retain(|one| one.migration == frame.migration);
+        carried.retain(|one| door.is_under_way(one));
+    }
+    let of_this = carried.iter().filter(|one| one.migration == frame.migration).count();
+    if carried.len() >= REMEMBERED || of_this >= OF_ONE {
+        return Err(NotAdmitted::TooMany);
     }
     if carried.insert(frame.clone()) { Ok(admitted) } else { Err(NotAdmitted::Carried) }
 }

@@ -68,6 +68,10 @@ impl Door for Awaits {
         })
     }
 
+    fn is_under_way(&self, frame: &Frame) -> bool {
+        frame.migration == "m"
+    }
+
     fn reply<'a>(&'a self, _: &'a Frame, question: Question) -> Doing<'a, Reply> {
         Box::pin(async move {
             match question {
@@ -170,4 +174,46 @@ async fn questions_are_replied_to_and_refusals_have_their_reason() {
     let question = Question::Take { paused: wire::Paused::Not };
     let refused = red.ask(&bench.target, &question).await;
     assert!(matches!(&refused, Err(RelayError::Refused(why)) if why == "not yet"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn no_number_of_other_channels_makes_one_be_carried_twice() {
+    let (door, carried) = (Awaits::default(), Mutex::default());
+    let frame = |migration: &str, channel: Channel| Frame {
+        migration: migration.to_owned(),
+        pod: "p".to_owned(),
+        digest: "d".to_owned(),
+        channel,
+    };
+    let admit = async |frame: &Frame| serving::admit(&door, "red", frame, &carried).await;
+    admit(&frame("m", Channel::Memory)).await.unwrap();
+    // Those of many migrations that are over.
+    carried.lock().unwrap().extend((0..5000).map(|number| frame(&format!("over {number}"), Channel::Memory)));
+    let again = admit(&frame("m", Channel::Memory)).await;
+    assert!(matches!(again, Err(NotAdmitted::Carried)));
+    assert_eq!(carried.lock().unwrap().len(), 1, "what is over is forgotten");
+    // Whoever sends one guest cannot use up the room of others.
+    let mut refused = None;
+    for number in 0..1000 {
+        let admitted = admit(&frame("m", Channel::Disk(number.to_string()))).await;
+        door.channels.lock().unwrap().clear();
+        if admitted.is_err() {
+            refused = admitted.err();
+            break;
+        }
+    }
+    assert!(matches!(refused, Some(NotAdmitted::TooMany)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn who_says_nothing_keeps_nobody_out() {
+    let bench = Bench::new().await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, 9), 0).into()).unwrap();
+        silent.push(socket.connect(bench.target.address).await.unwrap());
+    }
+    let asked = bench.relay_of("red").ask(&bench.target, &Question::Settle).await;
+    assert_eq!(asked.unwrap(), Reply::Loaded);
 }
