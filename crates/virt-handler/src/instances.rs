@@ -12,6 +12,7 @@ mod acting;
 mod answers;
 mod moving;
 mod starting;
+mod turns;
 mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +44,7 @@ use crate::node::Found;
 use crate::records::{Record, RecordError, Records};
 
 pub(crate) use starting::digest;
+use turns::Turns;
 
 /// What is done about a launcher: [`decide::decide`], or a broken twin of it.
 pub(crate) type Decide = fn(&Observed<'_>, Timestamp) -> decide::Plan;
@@ -87,6 +89,7 @@ pub(crate) struct Instances {
     client: Client,
     queue: Queue<LauncherId>,
     launchers: Launchers,
+    turns: Turns,
     now: Now,
     notes: Mutex<BTreeMap<LauncherId, Notes>>,
     /// By the instance's UID.
@@ -124,6 +127,8 @@ enum InstanceError {
 
 /// Until what was written should have come back. It comes by itself, unless the watch is silent.
 const OWN_WRITE: Duration = Duration::from_secs(1);
+/// Until somebody else may have ended a step of a migration that took long.
+const NEXT_TURN: Duration = Duration::from_secs(1);
 /// Between a conflict and the next look: what another has written is on its way to the cache.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
@@ -135,6 +140,7 @@ impl Instances {
             client: context.client.clone(),
             launchers: Launchers::new(setup.host.clone(), move |id: &LauncherId| told.add(id.clone())),
             queue,
+            turns: Turns::among(setup.workers),
             now: context.now.clone(),
             notes: Mutex::default(),
             writes: Mutex::default(),
@@ -216,8 +222,13 @@ impl Instances {
         let role = self.role(id, &vmi);
         self.approach(id, &vmi, role)?;
         self.hold_against_kvm(id);
-        let plan = self.decide(id, Some(&vmi), role, GRACE);
+        let mut plan = self.decide(id, Some(&vmi), role, GRACE);
+        let turn = self.turns.take(plan.action);
+        if turn.is_none() {
+            plan = decide::Plan { action: Action::Nothing, again: Some(NEXT_TURN), ..plan };
+        }
         self.act(id, Some(&vmi), plan.action).await?;
+        drop(turn);
         // What the action has brought about is told with it.
         let plan = if plan.action == Action::Nothing { plan } else { self.decide(id, Some(&vmi), role, GRACE) };
         // Whoever does not hold the guest has nothing to say of its instance but how far its migration is: no phase is decided for it.

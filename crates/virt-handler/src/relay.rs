@@ -37,8 +37,10 @@ pub(crate) use wire::{Channel, Frame, Question, Reply};
 
 /// How long a handshake, a frame and an answer may take together.
 const GREETING: Duration = Duration::from_secs(20);
-/// How long a question may take: images are read for their digests.
-const QUESTION: Duration = Duration::from_secs(600);
+/// How long a question may take whose reply is read from images, for their digests.
+const READING: Duration = Duration::from_secs(600);
+/// How long any other question may take. The other node's launcher is asked, and addresses are moved.
+const ASKING: Duration = Duration::from_secs(60);
 /// How long a peer may be silent before its connections end.
 const SILENCE: Duration = Duration::from_secs(30);
 
@@ -122,7 +124,11 @@ impl Relay {
             write(&mut stream, question).await?;
             read(&mut stream).await
         };
-        let reply = timeout(QUESTION, asked).await.map_err(io::Error::from).flatten();
+        let patience = match question {
+            Question::Disks => READING,
+            Question::Settle | Question::Take { .. } => ASKING,
+        };
+        let reply = timeout(patience, asked).await.map_err(io::Error::from).flatten();
         match reply.map_err(RelayError::Unreachable)? {
             Reply::Refused { why } => Err(RelayError::Refused(why)),
             reply => Ok(reply),
