@@ -3,6 +3,8 @@
 
 #[path = "handler/bench.rs"]
 mod bench;
+#[path = "handler/door.rs"]
+mod door;
 #[path = "handler/launcher.rs"]
 mod launcher;
 #[path = "handler/roles.rs"]

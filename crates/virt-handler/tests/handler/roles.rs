@@ -12,7 +12,7 @@ use virt_handler::{Credentials, Relay, Settings};
 
 use crate::bench::{Bench, NODE, seconds};
 
-async fn change(bench: &Bench, patch: &Value) {
+pub(crate) async fn change(bench: &Bench, patch: &Value) {
     bench.vmis().patch("a", &Default::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
@@ -22,7 +22,7 @@ fn migration(from: &str, to: &str) -> Value {
 }
 
 /// An instance that runs elsewhere and is about to come here.
-async fn coming(bench: &Bench) {
+pub(crate) async fn coming(bench: &Bench) {
     bench
         .instance(
             "a",
