@@ -48,6 +48,8 @@ pub struct Settings {
     pub relay: Option<Relay>,
     /// Lets addresses come along with guests; none where the pods' network cannot do that.
     pub addresses: Option<Arc<dyn Addresses>>,
+    /// Whether a claim belongs to the one launcher that has it: where launchers have users of their own, no other can use its files.
+    pub isolates_claims: bool,
     /// Instances that are looked at at the same time.
     pub workers: usize,
     /// Whether to say at the end that the node takes no more instances. Where virt-handler comes right back, that would only
@@ -76,6 +78,7 @@ impl Settings {
             door: None,
             relay: None,
             addresses: None,
+            isolates_claims: false,
             workers: WORKERS,
             withdraw: false,
             devices: true,
@@ -125,7 +128,8 @@ impl Handler {
         let door = settings.relay.clone().and_then(open);
         let relay = door.as_ref().and_then(|(listener, relay)| Some((relay.clone(), listener.local_addr().ok()?)));
         let host = Machine::new(settings.pods(), state, context.client.clone(), networks)
-            .with_relay(relay, settings.addresses.clone());
+            .with_relay(relay, settings.addresses.clone())
+            .isolating_claims(settings.isolates_claims);
         let host = Arc::new(host);
         settings.guests.are_of(&settings.node, host.clone());
         let selected = |label: &str| context.caches.selected(&format!("{label}={}", settings.node), &[]);

@@ -57,6 +57,9 @@ pub(crate) trait Host: Send + Sync {
     /// Where the handlers of other nodes reach this one; none where no guest can come or go.
     fn reached_at(&self) -> Option<SocketAddr>;
 
+    /// Whether a claim belongs to the one launcher that has it, so that no other could use it at the same time.
+    fn isolates_claims(&self) -> bool;
+
     /// Has the addresses of a guest come to the launcher that is to go on with it; what it is reached at then. None where addresses stay
     /// with their pods.
     fn claim_addresses<'a>(&'a self, id: &'a LauncherId) -> Doing<'a, Result<Option<Vec<IpAddr>>, String>>;

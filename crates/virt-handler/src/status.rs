@@ -59,6 +59,8 @@ pub(crate) fn next(
     now: Timestamp,
 ) -> VirtualMachineInstance {
     let mut next = vmi.clone();
+    /// A claim belongs to the launcher that has it: another could not use it at the same time.
+    pub(crate) isolates_claims: bool,
     let entered = phase.filter(|phase| rank(phase) > rank(vmi.phase()));
     if let Some(phase) = entered {
         let status = next.status.get_or_insert_default();
@@ -130,7 +132,9 @@ fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, 
     if let Some(guest) = facts.guest {
         status.guest_os_info = guest.os.as_ref().map(operating_system);
         let frozen = guest.freeze_status == "frozen";
+    let method = migration::method(next);
         status.fs_freeze_status = frozen.then_some(FsFreezeStatus::Frozen);
+    status.migration_method = Some(method);
     } else if facts.domain.is_some_and(|domain| !domain.agent_connected) {
         status.guest_os_info = None;
         status.fs_freeze_status = None;

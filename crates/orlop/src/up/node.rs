@@ -355,6 +355,7 @@ impl Found {
             || Relay { address: Ipv4Addr::LOCALHOST.into(), port: 0, credentials: OfNode::new(&data, &home.node) };
         handler.relay = (!home.is_sole()).then(relay);
         handler.addresses = Some(Arc::new(OfGuests(network)));
+        handler.isolates_claims = true;
         components.start("virt-handler", Component::VirtHandler, VIRT_HANDLER, handler);
         Ok(())
     }

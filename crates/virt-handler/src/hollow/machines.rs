@@ -219,6 +219,10 @@ impl Host for HollowHost {
         None
     }
 
+    fn isolates_claims(&self) -> bool {
+        false
+    }
+
     fn claim_addresses<'a>(&'a self, _: &'a LauncherId) -> Doing<'a, Result<Option<Vec<IpAddr>>, String>> {
         Box::pin(async { Ok(None) })
     }

@@ -40,6 +40,8 @@ pub(crate) struct Machine {
     relay: Option<(Relay, SocketAddr)>,
     /// Lets addresses come along with guests.
     addresses: Option<Arc<dyn Addresses>>,
+    /// A claim belongs to the launcher that has it.
+    isolates_claims: bool,
     /// The launchers that can be spoken to, by pod.
     reached: Mutex<BTreeMap<String, Arc<Reached>>>,
 }
@@ -58,7 +60,13 @@ pub(crate) struct Reached {
 
 impl Machine {
     pub(crate) fn new(pods: PathBuf, networks_state: PathBuf, client: Client, networks: Arc<dyn Networks>) -> Self {
-        Self { pods, networks_state, client, networks, relay: None, addresses: None, reached: Mutex::default() }
+        let (relay, addresses, isolates_claims) = (None, None, false);
+        Self { pods, networks_state, client, networks, relay, addresses, isolates_claims, reached: Mutex::default() }
+    }
+
+    /// Whether a claim belongs to the one launcher that has it.
+    pub(crate) fn isolating_claims(self, isolates_claims: bool) -> Self {
+        Self { isolates_claims, ..self }
     }
 
     /// Guests come and go by this relay, which listens there, and their addresses with them.
@@ -182,6 +190,10 @@ impl Host for Machine {
 
     fn reached_at(&self) -> Option<SocketAddr> {
         self.relay.as_ref().map(|(_, address)| *address)
+    }
+
+    fn isolates_claims(&self) -> bool {
+        self.isolates_claims
     }
 
     fn claim_addresses<'a>(&'a self, id: &'a LauncherId) -> Doing<'a, Result<Option<Vec<IpAddr>>, String>> {

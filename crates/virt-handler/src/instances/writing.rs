@@ -73,6 +73,7 @@ impl Instances {
             machine,
             is_emulated: offer.as_deref().is_some_and(|offer| offer.is_emulated),
             lets_guests_go: self.setup.host.reached_at().is_some(),
+            isolates_claims: self.setup.host.isolates_claims(),
         };
         let now = (self.now)();
         // What is not the launcher's own guest yet is not told of.

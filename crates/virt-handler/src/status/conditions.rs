@@ -15,6 +15,7 @@ const READY: &str = "Ready";
 const PAUSED: &str = "Paused";
 const AGENT_CONNECTED: &str = "AgentConnected";
 const LIVE_MIGRATABLE: &str = "LiveMigratable";
+const STORAGE_LIVE_MIGRATABLE: &str = "StorageLiveMigratable";
 const SOFTWARE_EMULATION: &str = "SoftwareEmulation";
 const MIGRATION_REQUIRED: &str = "MigrationRequired";
 /// KubeVirt has it on VMs, which take it over from their instance.
@@ -84,10 +85,12 @@ pub(super) fn running(vmi: &mut VirtualMachineInstance, entered: bool, facts: &F
     } else {
         remove(vmi, SOFTWARE_EMULATION);
     }
-    match migration::why_not(vmi, facts.lets_guests_go) {
+    match migration::why_not(vmi, facts) {
         Some((reason, message)) => set(vmi, LIVE_MIGRATABLE, false, (reason, &message), now),
         None => set(vmi, LIVE_MIGRATABLE, true, ("", ""), now),
     }
+    // Whether its volumes can be moved to other claims while it runs.
+    set(vmi, STORAGE_LIVE_MIGRATABLE, false, ("NotMigratable", "volumes cannot be moved to other claims yet"), now);
     if entered && is_paused(domain.state()) {
         set(vmi, READY, false, not_running(), now);
     } else if entered && waits_for_guest(vmi) {

@@ -6,10 +6,12 @@ use std::net::SocketAddr;
 use api::migration::{MigrationAbortStatus, MigrationMode};
 use api::names::{annotation, label};
 use api::vmi::VirtualMachineInstance;
+use api::vmi_status::MigrationMethod;
 use api::volumes::Volume;
 use jiff::Timestamp;
 use manager::writing::whole_second;
 
+use super::Facts;
 use crate::decide::Milestone;
 
 /// Writes down how far a migration is. `reached_at` is where other nodes reach this one.
@@ -67,11 +69,19 @@ pub(crate) fn reached(
 }
 
 /// The first reason that holds, as KubeVirt names it.
-pub(super) fn why_not(vmi: &VirtualMachineInstance, lets_guests_go: bool) -> Option<(&'static str, String)> {
+pub(super) fn why_not(vmi: &VirtualMachineInstance, facts: &Facts<'_>) -> Option<(&'static str, String)> {
     let domain = &vmi.spec.domain;
     let volumes = vmi.spec.volumes.as_deref().unwrap_or_default();
     if let Some(volume) = volumes.iter().find(|volume| stays_here(vmi, volume)) {
         let message = format!("cannot migrate VMI: volume {} is not shared between nodes", volume.name);
+        return Some(("DisksNotLiveMigratable", message));
+    }
+    if let Some(volume) = volumes.iter().find(|volume| facts.isolates_claims && is_claim(volume)) {
+        let message = format!(
+            "cannot migrate VMI: volume {} is a claim, and on this node only one launcher at a time can use a claim, also if it is \
+             ReadWriteMany",
+            volume.name
+        );
         return Some(("DisksNotLiveMigratable", message));
     }
     let interfaces = domain.devices.interfaces.as_deref().unwrap_or_default();
@@ -85,7 +95,7 @@ pub(super) fn why_not(vmi: &VirtualMachineInstance, lets_guests_go: bool) -> Opt
         return Some(("HostDeviceNotLiveMigratable", "VMI uses a PCI host devices".to_owned()));
     }
     let has_model = vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(annotation::GUEST));
-    let why = match (lets_guests_go, has_model) {
+    let why = match (facts.lets_guests_go, has_model) {
         (true, true) => return None,
         (true, false) => "the guest was started by a release that cannot migrate it; restart it to change that",
         (false, _) => "the guest's node takes no part in live migration",
@@ -97,12 +107,32 @@ fn is_on_pod_network(vmi: &VirtualMachineInstance, name: &str) -> bool {
     vmi.spec.networks.iter().flatten().any(|network| network.name == name && network.pod.is_some())
 }
 
+/// How the guest moves, as KubeVirt has it: with copies of its disks, unless all of them are shared or cannot be written to.
+pub(super) fn method(vmi: &VirtualMachineInstance) -> MigrationMethod {
+    let volumes = vmi.spec.volumes.as_deref().unwrap_or_default();
+    let devices = &vmi.spec.domain.devices;
+    let is_read_only = |name: &str| {
+        let mut disks = devices.disks.iter().flatten();
+        disks.any(|disk| disk.name == name && disk.cdrom.as_ref().is_some_and(|cdrom| cdrom.readonly != Some(false)))
+    };
+    let is_shared_directory = |name: &str| devices.filesystems.iter().flatten().any(|one| one.name == name);
+    let is_copied = |volume: &Volume| {
+        let is_elsewhere = volume.host_disk.is_some() || is_claim(volume);
+        stays_here(vmi, volume) || !(is_elsewhere || is_read_only(&volume.name) || is_shared_directory(&volume.name))
+    };
+    if volumes.iter().any(is_copied) { MigrationMethod::BlockMigration } else { MigrationMethod::LiveMigration }
+}
+
+fn is_claim(volume: &Volume) -> bool {
+    volume.persistent_volume_claim.is_some() || volume.data_volume.is_some()
+}
+
 /// Whether a volume's data are on this node only.
 fn stays_here(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
     if let Some(disk) = &volume.host_disk {
         return disk.shared != Some(true);
     }
-    if volume.persistent_volume_claim.is_none() && volume.data_volume.is_none() {
+    if !is_claim(volume) {
         return false;
     }
     let known = vmi.status.as_ref().and_then(|status| status.volume_status.as_deref()).unwrap_or_default();

@@ -145,19 +145,21 @@ fn a_guest_with_a_probe_is_ready_when_that_says_so() {
 #[test]
 fn a_claim_that_only_one_node_may_write_keeps_its_guest_there() {
     let claim = |mode: &str| json!({ "volumeStatus": [{ "name": "data", "target": "", "persistentVolumeClaimInfo": { "accessModes": [mode] } }] });
-    let reason = |mode: &str| {
+    let reason = |mode: &str, isolates_claims: bool| {
         let mut vmi = vmi("Running", &claim(mode));
         let volumes = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "c" } }]);
         vmi.spec.volumes = serde_json::from_value(volumes).unwrap();
         let annotations = vmi.metadata.annotations.get_or_insert_default();
         annotations.insert(api::names::annotation::GUEST.to_owned(), "{}".to_owned());
-        migration::why_not(&vmi, true).map(|(reason, _)| reason)
+        migration::why_not(&vmi, &Facts { lets_guests_go: true, isolates_claims, ..Facts::default() })
+            .map(|(reason, _)| reason)
     };
-    assert_eq!(reason("ReadWriteOnce"), Some("DisksNotLiveMigratable"));
-    assert_eq!(reason("ReadWriteMany"), None);
+    assert_eq!(reason("ReadWriteOnce", false), Some("DisksNotLiveMigratable"));
+    assert_eq!(reason("ReadWriteMany", false), None);
+    assert_eq!(reason("ReadWriteMany", true), Some("DisksNotLiveMigratable"), "only one launcher can use it");
     let old = vmi("Running", &json!({}));
     assert_eq!(
-        migration::why_not(&old, true).map(|(reason, _)| reason),
+        migration::why_not(&old, &Facts { lets_guests_go: true, ..Facts::default() }).map(|(reason, _)| reason),
         Some("MigrationNotSupported"),
         "it has no model"
     );
@@ -176,4 +178,34 @@ fn a_guest_whose_model_is_known_can_move_from_the_first_write_on_if_its_node_let
     assert_eq!(can_move(true, Some("{}")).0, "True");
     assert_eq!(can_move(true, None), (json!("False"), "MigrationNotSupported".to_owned()));
     assert_eq!(can_move(false, Some("{}")), (json!("False"), "MigrationNotSupported".to_owned()));
+}
+
+#[test]
+fn how_a_guest_moves_follows_from_its_disks() {
+    let running = domain(State::Running);
+    let told = |volumes: serde_json::Value, disks: serde_json::Value| {
+        let mut vmi = vmi(
+            "Running",
+            &json!({ "volumeStatus": [
+            { "name": "shared", "target": "", "persistentVolumeClaimInfo": { "accessModes": ["ReadWriteMany"] } },
+        ] }),
+        );
+        vmi.spec.volumes = serde_json::from_value(volumes).unwrap();
+        vmi.spec.domain.devices.disks = serde_json::from_value(disks).unwrap();
+        let facts = Facts { domain: Some(&running), ..Facts::default() };
+        next(&vmi, Some(&Phase::Running), &facts, now()).status.unwrap()
+    };
+    let shared = json!({ "name": "shared", "persistentVolumeClaim": { "claimName": "c" } });
+    let own = json!({ "name": "own", "persistentVolumeClaim": { "claimName": "d" } });
+    let image = json!({ "name": "image", "containerDisk": { "image": "i" } });
+    let method = |volumes: serde_json::Value, disks: serde_json::Value| json!(told(volumes, disks).migration_method);
+    assert_eq!(method(json!([]), json!([])), "LiveMigration");
+    assert_eq!(method(json!([shared]), json!([{ "name": "shared", "disk": {} }])), "LiveMigration");
+    assert_eq!(method(json!([own]), json!([{ "name": "own", "disk": {} }])), "BlockMigration");
+    assert_eq!(method(json!([shared, image]), json!([{ "name": "image", "disk": {} }])), "BlockMigration");
+    assert_eq!(method(json!([image]), json!([{ "name": "image", "cdrom": {} }])), "LiveMigration");
+    assert_eq!(method(json!([image]), json!([{ "name": "image", "cdrom": { "readonly": false } }])), "BlockMigration");
+    let conditions = told(json!([]), json!([])).conditions.unwrap();
+    let storage = conditions.iter().find(|one| one.type_ == "StorageLiveMigratable").unwrap();
+    assert_eq!((json!(storage.status), storage.reason.as_deref()), (json!("False"), Some("NotMigratable")));
 }
