@@ -50,8 +50,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
             }
         }
     }
-    let _lock = lock::wait(&data)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let _lock = runtime.block_on(lock::wait(&data, out))?;
     runtime.block_on(stop(arguments, &data, out))?;
     storage::close(&data, arguments.purge)?;
     if arguments.purge {
@@ -69,19 +69,19 @@ fn terminate(pid: u32) -> anyhow::Result<()> {
 }
 
 /// Ends the agent of one of several nodes; none can be started while this is held.
-fn end_agent(root: &Path, out: &mut impl Write) -> anyhow::Result<lock::Lock> {
+async fn end_agent(root: &Path, out: &mut impl Write) -> anyhow::Result<lock::Lock> {
     if let Some(pid) = lock::holder(root)? {
         let name = root.file_name().unwrap_or_default().to_string_lossy();
         writeln!(out, "stopping the agent of {name}, pid {pid}")?;
         terminate(pid)?;
     }
-    lock::wait(root)
+    lock::wait(root, out).await
 }
 
 async fn stop(arguments: &Arguments, data: &Path, out: &mut impl Write) -> anyhow::Result<()> {
     for root in paths::homes(data) {
         // The agents of several nodes are processes of their own. The machine's only node has ended by now.
-        let _agent = if root == data { None } else { Some(end_agent(&root, out)?) };
+        let _agent = if root == data { None } else { Some(end_agent(&root, out).await?) };
         let shims = paths::shims(&root);
         if shims.exists() {
             let runtime = up::runtime(data, &root).await?;
@@ -101,6 +101,10 @@ async fn stop(arguments: &Arguments, data: &Path, out: &mut impl Write) -> anyho
 
 async fn stop_pods(runtime: &Runtime, patience: Duration, out: &mut impl Write) -> anyhow::Result<()> {
     let pods = runtime.existing().await.context("find the pods")?;
+    if !pods.is_empty() {
+        writeln!(out, "stopping the pods ({}), for at most {} s", pods.len(), patience.as_secs())?;
+        out.flush()?;
+    }
     let mut ending: FuturesUnordered<_> = pods.iter().map(|(sandbox, shim)| end(sandbox, shim, patience)).collect();
     let mut failed = Vec::new();
     while let Some(ended) = ending.next().await {
