@@ -235,4 +235,28 @@ mod tests {
     fn flags_do_not_collide() {
         super::Arguments::command().debug_assert();
     }
+
+    /// What kills, deletes or overwrites is typed each time.
+    #[test]
+    fn no_environment_variable_makes_a_command_destructive() {
+        let destructive = ["purge", "force", "grace-period", "kill", "cancel", "stop", "overwrite"];
+        // One kills when the time is over, the other writes over a file.
+        let of_verbs = [("down", "timeout"), ("export", "output")];
+        let mut found = Vec::new();
+        let mut left = vec![super::Arguments::command()];
+        while let Some(command) = left.pop() {
+            left.extend(command.get_subcommands().cloned());
+            let verb = command.get_name().to_owned();
+            for flag in command.get_arguments() {
+                let Some(name) = flag.get_long() else { continue };
+                if destructive.contains(&name) || of_verbs.contains(&(verb.as_str(), name)) {
+                    assert_eq!(flag.get_env(), None, "{verb} --{name}");
+                    found.push(format!("{verb} --{name}"));
+                }
+            }
+        }
+        for known in ["down --purge", "down --timeout", "migrate --cancel", "restore --stop", "export --output"] {
+            assert!(found.iter().any(|found| found == known), "{known} among {found:?}");
+        }
+    }
 }
