@@ -4,6 +4,7 @@ mod apiserver;
 mod apply;
 mod audit;
 mod cluster;
+mod command_line;
 mod console;
 mod container_disk;
 mod controller_manager;
@@ -54,7 +55,7 @@ mod workbench;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use lifecycle::{GuestVerb, Verb};
 use logging::Program;
 
@@ -128,7 +129,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { logging, command } = Arguments::parse_from(words(std::env::args_os()));
+    let parsed = command_line::parse(&Arguments::command(), &words(std::env::args_os()));
+    let parsed = parsed.and_then(|matches| {
+        Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut Arguments::command()))
+    });
+    let Arguments { logging, command } = parsed.unwrap_or_else(|error| error.exit());
     let log = logging.start(program(&command));
     let result = match command {
         Command::Up(arguments) => up::run(*arguments, &log, &mut std::io::stdout()),
