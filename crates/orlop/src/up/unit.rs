@@ -29,7 +29,9 @@ fn outside_of_builds(program: PathBuf) -> anyhow::Result<PathBuf> {
 /// It starts the program with these flags and variables, and with this directory, which is absolute: a service has another
 /// working directory.
 pub(crate) fn unit(program: &Path, flags: &[String], settings: &[(String, String)], data: &Path) -> String {
-    let words = |words: &[String]| words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ");
+    // Dollar signs have a meaning in commands, and none in settings.
+    let words =
+        |words: &[String]| words.iter().map(|word| quote(word).replace('$', "$$")).collect::<Vec<_>>().join(" ");
     let program = program.display().to_string();
     let folder = ["--data-dir".to_owned(), data.display().to_string()];
     let start = words(&[std::slice::from_ref(&program), &without_folder(flags), &folder].concat());
@@ -82,7 +84,7 @@ fn quote(word: &str) -> String {
     if !word.is_empty() && word.bytes().all(plain) {
         return word.to_owned();
     }
-    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    let escaped = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
     format!("\"{escaped}\"")
 }
 
@@ -101,6 +103,15 @@ mod tests {
             let refused = outside_of_builds(program).unwrap_err().to_string();
             assert!(refused.contains("is in a build directory") && refused.contains("sudo install"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_dollar_sign_is_itself_in_flags_and_in_settings() {
+        let flags = ["up", "--image-dir", "/srv/$one"].map(str::to_owned);
+        let settings = [("ORLOP_IMAGE_DIR".to_owned(), "/srv/$two".to_owned())];
+        let unit = unit(Path::new("/usr/bin/orlop"), &flags, &settings, Path::new("/srv"));
+        assert!(unit.contains("ExecStart=/usr/bin/orlop up --image-dir \"/srv/$$one\" --data-dir /srv\n"), "{unit}");
+        assert!(unit.contains("Environment=\"ORLOP_IMAGE_DIR=/srv/$two\"\n"), "{unit}");
     }
 
     #[test]
