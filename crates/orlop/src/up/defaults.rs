@@ -71,7 +71,7 @@ async fn thaw(api: &Api<KubeVirt>) -> anyhow::Result<()> {
         "spec": { "configuration": { "developerConfiguration": null } },
     });
     let patched = api.patch("kubevirt", &PatchParams::default(), &Patch::Merge(&patch)).await;
-    patched.map(drop).context("enable emulation in the KubeVirt object")
+    patched.map(drop).context("remove useEmulation from the KubeVirt object")
 }
 
 async fn create<K>(api: Api<K>, object: Value) -> anyhow::Result<()>
