@@ -133,7 +133,7 @@ impl Arguments {
         let probe = Probe::new(Some(&program), &qemu, &paths::handler(&home.root));
         let probed = async { accelerator::find(accelerator, &probe).await.context("find out what runs guests here") };
         let (finding, runtime, ()) = tokio::try_join!(probed, runtime(data, &home.root), prepared)?;
-        vhost::load();
+        vhost::load().await;
         let mut registries = workbench::registries(&insecure_registries)?;
         // What is in the machine's own directory root has put there.
         let allowed = image_dirs.into_iter().chain(image_folders).chain([paths::own_images(data)]);

@@ -19,6 +19,7 @@ pub(crate) const TESTS: &[(&str, Test)] = &[
     ("a_broken_kvm_is_told_and_guests_are_emulated", a_broken_kvm_is_told_and_guests_are_emulated),
     ("a_kvm_that_goes_away_is_noticed", a_kvm_that_goes_away_is_noticed),
     ("a_kvm_that_goes_away_while_qemu_is_asked_is_noticed", a_kvm_that_goes_away_while_qemu_is_asked_is_noticed),
+    ("a_machine_that_has_vhost_net_as_a_module_loads_it", a_machine_that_has_vhost_net_as_a_module_loads_it),
     ("a_guest_that_kvm_cannot_run_tells_so", a_guest_that_kvm_cannot_run_tells_so),
     ("a_guest_that_kvm_fails_has_the_machine_ask_again", a_guest_that_kvm_fails_has_the_machine_ask_again),
     ("an_operators_choice_of_accelerator_is_followed", an_operators_choice_of_accelerator_is_followed),
@@ -130,6 +131,19 @@ fn a_kvm_that_goes_away_while_qemu_is_asked_is_noticed() -> Result<()> {
     let path = qemu.path();
     let machine = TestHost::on(&devices(Lacks::Nothing), &["--qemu", path.to_str().context("a path")?])?;
     until(&machine, "emulation: there is no /dev/kvm")?;
+    Ok(())
+}
+
+fn a_machine_that_has_vhost_net_as_a_module_loads_it() -> Result<()> {
+    let qemu = StandIn::new("qemu", GOOD)?;
+    let load = "[ \"$*\" = '--quiet vhost_net' ] && mknod -m 666 /dev/vhost-net c 1 3";
+    let modprobe = StandIn::new("modprobe", load)?;
+    let (path, place) = (qemu.path(), modprobe.path());
+    let place = place.parent().context("a directory")?.display();
+    let enter = format!("{}export PATH={place}:$PATH; ", devices(Lacks::Nothing));
+    let machine = TestHost::on(&enter, &["--qemu", path.to_str().context("a path")?])?;
+    let said = until(&machine, "KVM: a test kernel ran under it")?;
+    ensure!(!said.contains("no vhost-net"), "{said}");
     Ok(())
 }
 
