@@ -38,8 +38,9 @@ pub(crate) use strangers::Known;
 const MOST_CONNECTIONS: u32 = 4096;
 /// Of these, how many may be of clients that are trusted less.
 const MOST_STRANGERS: usize = 2048;
-/// A client that does not finish its handshake or its headers in this time is cut.
-const SLOWEST_START: Duration = Duration::from_secs(10);
+/// A client that does not finish its handshake or its headers in this time is cut. It is as long as with kube-apiserver: on a busy
+/// machine, an honest client may get no processor for some seconds, and it takes a cut for a server that is broken.
+const SLOWEST_START: Duration = Duration::from_secs(32);
 /// Requests that are running when the server is told to stop have this long to end.
 const SLOWEST_END: Duration = Duration::from_secs(5);
 
