@@ -1,5 +1,10 @@
 //! Questions to the guest, answered by its agent, and to QEMU about it.
 
+mod freezing;
+mod info;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,18 +14,13 @@ use hypervisor::agent::{AgentError, commands as ask};
 use hypervisor::qmp::{QmpError, commands as monitor};
 use hypervisor::render;
 use tokio::sync::Mutex;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::domain::State;
 use crate::driver::{Handle, RequestError};
 use crate::lifecycle::Request;
+use freezing::Freezing;
 use launcher_api::rpc;
 
-/// How long a guest stays frozen when nobody thaws it: its programs hang all the while.
-const AUTO_THAW: Duration = Duration::from_secs(300);
-/// Between two attempts to thaw a guest whose agent does not.
-const THAW_AGAIN: Duration = Duration::from_secs(10);
 /// How long a program in the guest may run when the caller does not say.
 const EXEC: Duration = Duration::from_secs(30);
 /// How often is asked whether a program has ended; the protocol has no way to wait for it.
@@ -50,15 +50,17 @@ pub enum GuestError {
 #[derive(Clone, Debug)]
 pub struct Questions {
     handle: Handle,
-    /// The thaw that is due, if the guest is frozen.
-    thaw: Arc<Mutex<Option<AbortHandle>>>,
+    freezing: Freezing,
+    /// What the agent said when it was last asked about the system.
+    told: Arc<Mutex<Option<rpc::GuestInfo>>>,
 }
 
 impl Questions {
     /// Questions about this guest.
     #[must_use]
     pub fn new(handle: Handle) -> Self {
-        Self { handle, thaw: Arc::default() }
+        let freezing = Freezing::new(handle.agent.clone(), handle.domain());
+        Self { handle, freezing, told: Arc::default() }
     }
 
     /// Whether the agent is there.
@@ -70,42 +72,15 @@ impl Questions {
         Ok(())
     }
 
-    /// What the agent knows about the system. What one agent cannot tell is left empty.
+    /// What the agent knows about the system. What one agent cannot tell is left empty; while it is frozen, it is what it said before.
     ///
     /// # Errors
     /// When there is no agent at all.
     pub async fn info(&self) -> Result<rpc::GuestInfo, GuestError> {
-        let mut agent = self.handle.agent.lock().await;
-        let version = agent.execute(ask::Info {}).await?.version;
-        let os = agent.execute(ask::OsInfo {}).await.unwrap_or_default();
-        let hostname = agent.execute(ask::HostName {}).await.map(|answer| answer.host_name).unwrap_or_default();
-        let timezone = agent.execute(ask::TimeZone {}).await.map(|answer| answer.zone).unwrap_or_default();
-        let freeze_status = agent.execute(ask::FreezeStatus {}).await.unwrap_or_default();
-        let interfaces = agent.execute(ask::Interfaces {}).await.unwrap_or_default();
-        Ok(rpc::GuestInfo {
-            agent_version: version,
-            hostname,
-            timezone,
-            os: Some(rpc::OperatingSystem {
-                id: os.id,
-                name: os.name,
-                pretty_name: os.pretty_name,
-                version: os.version,
-                version_id: os.version_id,
-                kernel_release: os.kernel_release,
-                kernel_version: os.kernel_version,
-                machine: os.machine,
-            }),
-            interfaces: interfaces
-                .into_iter()
-                .map(|interface| rpc::Interface {
-                    name: interface.name,
-                    mac: interface.hardware_address,
-                    addresses: interface.ip_addresses.into_iter().map(|address| address.ip_address).collect(),
-                })
-                .collect(),
-            freeze_status,
-        })
+        let mut told = self.told.lock().await;
+        let now = info::info(&mut *self.handle.agent.lock().await, told.as_ref()).await?;
+        *told = Some(now.clone());
+        Ok(now)
     }
 
     /// Who is logged in.
@@ -134,21 +109,12 @@ impl Questions {
         Ok(rpc::Filesystems { filesystems: filesystems.into_iter().map(filesystem).collect() })
     }
 
-    /// Holds all writes, and lets them through again after `limit` at the latest.
-    ///
-    /// # Guarantees
-    /// The thaw is due before anything is frozen: an agent that freezes and does not say so is thawed all the same.
+    /// Holds all writes, and lets them through again after `limit` at the latest. A guest that is frozen stays so for that long.
     ///
     /// # Errors
     /// When the agent does not do it, or does not say so.
     pub async fn freeze(&self, limit: Option<Duration>) -> Result<(), GuestError> {
-        let mut thaw = self.thaw.lock().await;
-        let task = tokio::spawn(thaw_after(self.handle.clone(), limit.unwrap_or(AUTO_THAW)));
-        if let Some(before) = thaw.replace(task.abort_handle()) {
-            before.abort();
-        }
-        self.handle.agent.lock().await.execute(ask::Freeze {}).await?;
-        Ok(())
+        Ok(self.freezing.freeze(limit).await?)
     }
 
     /// Lets writes through again.
@@ -156,12 +122,7 @@ impl Questions {
     /// # Errors
     /// When the agent does not do it; then the automatic thaw stays due.
     pub async fn unfreeze(&self) -> Result<(), GuestError> {
-        let mut thaw = self.thaw.lock().await;
-        self.handle.agent.lock().await.execute(ask::Thaw {}).await?;
-        if let Some(due) = thaw.take() {
-            due.abort();
-        }
-        Ok(())
+        Ok(self.freezing.unfreeze().await?)
     }
 
     /// Asks the guest to reboot: its agent, or by the power button where there is none.
@@ -248,21 +209,6 @@ impl Questions {
             balloon_bytes: balloon,
             resident_bytes: resident_bytes(self.handle.pid),
         })
-    }
-}
-
-/// Thaws, and tries again until it holds or the guest has ended.
-async fn thaw_after(handle: Handle, limit: Duration) {
-    tokio::time::sleep(limit).await;
-    loop {
-        match handle.agent.lock().await.execute(ask::Thaw {}).await {
-            Ok(_) => return tracing::warn!("the guest was not thawed in time; thawed it"),
-            Err(error) => tracing::error!(%error, "cannot thaw the guest; retrying"),
-        }
-        if matches!(handle.domain().borrow().state, State::Ended(_)) {
-            return;
-        }
-        tokio::time::sleep(THAW_AGAIN).await;
     }
 }
 

@@ -19,9 +19,12 @@ pub(crate) async fn a_frozen_guest_writes_nothing(launcher: &mut Launcher) -> Re
     let written = |stats: &rpc::Stats| stats.disks.iter().map(|disk| disk.written_bytes).sum();
     grows(launcher, "what the guest writes", written).await?;
     for unfreeze_ms in [None, Some(1000)] {
+        let before = launcher.client.get_guest_info(Empty {}).await?.into_inner();
         launcher.client.freeze(FreezeRequest { unfreeze_ms }).await?;
         if unfreeze_ms.is_none() {
-            ensure!(launcher.client.get_guest_info(Empty {}).await?.into_inner().freeze_status == "frozen");
+            launcher.client.freeze(FreezeRequest { unfreeze_ms }).await.context("freeze a frozen guest")?;
+            let frozen = launcher.client.get_guest_info(Empty {}).await?.into_inner();
+            ensure!(frozen.freeze_status == "frozen" && frozen.os == before.os, "{frozen:?}");
             stands_still(launcher, "what a frozen guest writes", written).await?;
             launcher.client.unfreeze(Empty {}).await?;
             ensure!(launcher.client.get_guest_info(Empty {}).await?.into_inner().freeze_status == "thawed");
