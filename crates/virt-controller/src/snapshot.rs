@@ -28,6 +28,7 @@
 pub mod controller;
 
 mod content;
+mod guest;
 mod source;
 mod status;
 #[cfg(test)]
@@ -36,7 +37,6 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::conditions::{self, ConditionStatus};
 use api::names::{annotation, finalizer};
 use api::snapshot::{
     DeletionPolicy, VirtualMachineSnapshot as Snapshot, VirtualMachineSnapshotContent as Content,
@@ -51,6 +51,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manager::writing::guarded;
 use serde_json::{Value, json};
 
+use self::guest::{has_agent, is_paused, waits_for_disk};
 use crate::vmi::volumes::Known;
 use crate::vmi::{Event, Target};
 use crate::volume_snapshots::SnapshotClasses;
@@ -67,11 +68,9 @@ const STOP_SHOWS: Duration = Duration::from_secs(60);
 pub struct Observed<'a> {
     /// The snapshot; none once it is gone.
     pub snapshot: Option<&'a Snapshot>,
-    /// Its content.
     pub content: Option<&'a Content>,
     /// Contents that name a snapshot of this name and are those of another, each with its instance.
     pub strangers: Vec<(&'a Content, Option<&'a VirtualMachineInstance>)>,
-    /// The VM.
     pub vm: Option<&'a VirtualMachine>,
     /// The VM's instance.
     pub vmi: Option<&'a VirtualMachineInstance>,
@@ -134,7 +133,6 @@ pub struct SnapshotPlan {
     pub vm: Option<Value>,
     /// Copies of the revisions that the content names.
     pub keep: Vec<ControllerRevision>,
-    /// The content.
     pub content: Option<Box<Content>>,
     /// The VM whose guest this is about.
     pub machine: String,
@@ -168,7 +166,8 @@ pub struct SnapshotPlan {
 /// - Nothing is copied before the VM is locked, nor by a guest that is not quiet, unless it can neither be frozen nor stopped.
 /// - A stop is noted in the content before it is asked for, and the note goes only when the guest runs, or is gone: whoever comes
 ///   after a crash finds it.
-/// - A guest that somebody else has paused is not resumed.
+/// - A guest that somebody else has paused is not resumed. One that a failed disk has stopped is not copied: it may go on by itself.
+/// - Whether a guest is frozen is never concluded from its instance, which is told of it late: each attempt to copy asks for it.
 /// - The VM is unlocked, and the finalizers of content and snapshot go, only when the guest has gone on.
 /// - Succeeded and Failed are final.
 /// - A snapshot that is deleted stays, with its content, until the restores that have begun have ended.
@@ -359,19 +358,6 @@ fn stopped(content: &Content) -> Option<(&str, Timestamp)> {
     let value = content.metadata.annotations.as_ref()?.get(annotation::STOPPED_FOR_SNAPSHOT)?;
     let (uid, since) = value.split_once('@')?;
     Some((uid, since.parse().ok()?))
-}
-
-fn is_paused(vmi: &VirtualMachineInstance) -> bool {
-    condition(vmi, "Paused")
-}
-
-fn has_agent(vmi: &VirtualMachineInstance) -> bool {
-    condition(vmi, "AgentConnected")
-}
-
-fn condition(vmi: &VirtualMachineInstance, kind: &str) -> bool {
-    let all = vmi.status.as_ref().and_then(|status| status.conditions.as_deref());
-    conditions::has(all, kind, &ConditionStatus::True)
 }
 
 fn target(metadata: &ObjectMeta) -> Target {

@@ -6,16 +6,18 @@ use api::snapshot::{
     Error, VirtualMachineSnapshot as Snapshot, VirtualMachineSnapshotContent as Content,
     VirtualMachineSnapshotContentStatus as ContentStatus, VolumeBackup, VolumeSnapshotStatus,
 };
-use api::vmi::VirtualMachineInstance;
-use api::vmi_status::FsFreezeStatus;
 use api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotSource, VolumeSnapshotSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use manager::events::Kind;
 use manager::writing::{difference, guarded, whole_second};
 use serde_json::json;
 
-use super::{AGAIN, GoOn, Making, Quiet, has_agent, is_created, is_paused, stopped, target};
+use super::{AGAIN, GoOn, Making, Quiet, has_agent, is_created, is_paused, stopped, target, waits_for_disk};
 use crate::vmi::Event;
+
+/// Why the disks of a guest are not copied that goes on as soon as its disk lets it, which may be between two copies.
+const WAITS_FOR_DISK: &str = "the guest stands still because a disk of it failed, and may go on at any time; \
+    mend the disk or stop the VM, and the snapshot goes on";
 
 /// What the VolumeSnapshots of a content have come to.
 #[derive(Default)]
@@ -111,30 +113,33 @@ impl<'a> Making<'a> {
         let made: Result<Vec<VolumeSnapshot>, String> =
             wanted.iter().map(|backup| self.volume_snapshot(content, backup)).collect();
         let made = made.inspect_err(|_| self.recheck(Some(AGAIN)))?;
-        if self.becomes_quiet(snapshot, content) {
+        if self.becomes_quiet(snapshot, content)? {
             self.plan.copy = made;
         }
         Ok(())
     }
 
-    /// Whether copies can be made now, after what the plan has by then.
-    fn becomes_quiet(&mut self, snapshot: &Snapshot, content: &Content) -> bool {
-        let Some(vmi) = self.seen.vmi.filter(|vmi| !vmi.is_final()) else { return true };
+    /// Whether copies can be made now, after what the plan has by then; an error says why the guest cannot be made quiet.
+    fn becomes_quiet(&mut self, snapshot: &Snapshot, content: &Content) -> Result<bool, String> {
+        let Some(vmi) = self.seen.vmi.filter(|vmi| !vmi.is_final()) else { return Ok(true) };
         if !vmi.is_running() {
             // Its guest may run before the instance says so; it cannot be made quiet before that.
             self.recheck(Some(AGAIN));
-            return false;
+            return Ok(false);
         }
         let noted = stopped(content).is_some_and(|(uid, _)| Some(uid) == vmi.metadata.uid.as_deref());
-        if is_paused(vmi) || self.seen.failure.as_ref().is_some_and(|failure| failure.forever) {
-            return true;
+        if self.seen.failure.as_ref().is_some_and(|failure| failure.forever) || is_paused(vmi) {
+            return Ok(true);
+        }
+        if waits_for_disk(vmi) {
+            return Err(WAITS_FOR_DISK.to_owned());
         }
         if has_agent(vmi) && !noted {
-            if !is_frozen(vmi) {
-                let limit = snapshot.spec.failure_deadline.as_ref().map_or("5m0s".to_owned(), ToString::to_string);
-                self.plan.quiet = Some(Quiet::Freeze { limit });
-            }
-            return true;
+            // Asked for even if the instance says that it is frozen: it is told of that minutes later, and says so of a guest that
+            // writes again. A launcher takes no offence.
+            let limit = snapshot.spec.failure_deadline.as_ref().map_or("5m0s".to_owned(), ToString::to_string);
+            self.plan.quiet = Some(Quiet::Freeze { limit });
+            return Ok(true);
         }
         if noted {
             // The copies wait until the instance shows it: only what is shown can be undone.
@@ -145,7 +150,7 @@ impl<'a> Making<'a> {
             let patch = json!({ "metadata": { "annotations": { annotation::STOPPED_FOR_SNAPSHOT: note } } });
             self.plan.contents.push((target(&content.metadata), guarded(&content.metadata, patch)));
         }
-        false
+        Ok(false)
     }
 
     /// All copies are made.
@@ -214,10 +219,6 @@ enum Going {
     Waits,
     /// The last attempt failed, and the next comes later.
     Fails(String),
-}
-
-fn is_frozen(vmi: &VirtualMachineInstance) -> bool {
-    vmi.status.as_ref().and_then(|status| status.fs_freeze_status.as_ref()) == Some(&FsFreezeStatus::Frozen)
 }
 
 fn state(name: &str, copy: &VolumeSnapshot) -> VolumeSnapshotStatus {

@@ -17,6 +17,10 @@ struct Bench {
     copies: BTreeMap<String, Value>,
     failure: Option<Failure>,
     seconds: i64,
+    /// The guest's file systems are frozen. Its instance is told of that late.
+    frozen: bool,
+    /// Its launcher is of a release that refuses to freeze twice.
+    refuses_twice: bool,
     /// Copies that were made of a guest that ran.
     torn: usize,
     /// Whether a restore has begun.
@@ -55,7 +59,19 @@ impl Bench {
             })
         });
         let (content, copies) = (None, BTreeMap::new());
-        Self { snapshot: Some(snapshot), content, vm, vmi, copies, failure: None, seconds: 0, torn: 0, restores: false }
+        Self {
+            snapshot: Some(snapshot),
+            content,
+            vm,
+            vmi,
+            copies,
+            failure: None,
+            seconds: 0,
+            frozen: false,
+            refuses_twice: false,
+            torn: 0,
+            restores: false,
+        }
     }
 
     fn decide(&self) -> SnapshotPlan {
@@ -88,20 +104,30 @@ impl Bench {
     }
 
     fn is_quiet(&self) -> bool {
-        self.vmi.as_ref().is_none_or(|vmi| vmi["status"]["fsFreezeStatus"] == "frozen" || self.is_paused())
+        self.vmi.is_none() || self.frozen || self.is_paused()
     }
 
+    /// Somebody asks the agent how the guest is, and the instance is told.
+    fn poll(&mut self) {
+        if let Some(vmi) = &mut self.vmi {
+            vmi["status"]["fsFreezeStatus"] = if self.frozen { json!("frozen") } else { Value::Null };
+        }
+    }
+
+    /// Until somebody lets it go on.
     fn is_paused(&self) -> bool {
         let conditions = self.vmi.as_ref().and_then(|vmi| vmi["status"]["conditions"].as_array());
-        conditions.into_iter().flatten().any(|one| one["type"] == "Paused")
+        conditions.into_iter().flatten().any(|one| one["reason"] == "PausedByUser")
     }
 
     fn pause(&mut self, holds: bool) {
+        self.pause_by(holds.then_some("PausedByUser"));
+    }
+
+    fn pause_by(&mut self, reason: Option<&str>) {
         let Some(all) = self.vmi.as_mut().and_then(|vmi| vmi["status"]["conditions"].as_array_mut()) else { return };
         all.retain(|one| one["type"] != "Paused");
-        if holds {
-            all.push(json!({ "type": "Paused", "status": "True" }));
-        }
+        all.extend(reason.map(|reason| json!({ "type": "Paused", "status": "True", "reason": reason })));
     }
 
     /// Carries out a plan, and dies after so many of its steps.
@@ -130,9 +156,12 @@ impl Bench {
         }
         match &plan.quiet {
             Some(Quiet::Freeze { .. }) if go() => {
-                if let Some(vmi) = &mut self.vmi {
-                    vmi["status"]["fsFreezeStatus"] = json!("frozen");
+                if self.frozen && self.refuses_twice {
+                    let again = Timestamp::from_second(self.seconds + 5).unwrap();
+                    self.failure = Some(Failure { message: "not allowed".to_owned(), forever: false, again });
+                    return;
                 }
+                self.frozen = true;
             }
             Some(Quiet::Stop) if go() => self.pause(true),
             Some(_) => return,
@@ -143,11 +172,7 @@ impl Bench {
             self.copies.entry(copy.metadata.name.clone().unwrap()).or_insert_with(|| json!(copy));
         }
         match plan.go_on {
-            Some(GoOn::Thaw) if go() => {
-                if let Some(vmi) = &mut self.vmi {
-                    vmi["status"]["fsFreezeStatus"] = Value::Null;
-                }
-            }
+            Some(GoOn::Thaw) if go() => self.frozen = false,
             Some(GoOn::Resume) if go() => self.pause(false),
             Some(_) => return,
             None => {}
@@ -238,6 +263,65 @@ fn a_guest_that_may_not_be_stopped_is_copied_as_it_runs() {
     assert_eq!((bench.phase().as_str(), bench.torn, bench.is_paused()), ("Succeeded", 1, false));
 }
 
+/// The instance is told of its guest's freeze when somebody happens to ask, and keeps saying so for minutes.
+#[test]
+fn a_guest_is_frozen_whatever_its_instance_says() {
+    let mut bench = Bench::new(Some(true));
+    bench.frozen = true;
+    bench.poll();
+    bench.frozen = false;
+    bench.settle();
+    assert_eq!((bench.phase().as_str(), bench.torn, bench.frozen), ("Succeeded", 0, false));
+}
+
+#[test]
+fn a_guest_that_a_dead_controller_has_frozen_is_copied_at_once() {
+    let mut bench = Bench::new(Some(true));
+    while bench.decide().quiet.is_none() {
+        bench.act(&bench.decide(), usize::MAX);
+    }
+    bench.frozen = true;
+    bench.act(&bench.decide(), usize::MAX);
+    assert!(!bench.copies.is_empty() && bench.frozen);
+    bench.settle();
+    assert_eq!((bench.phase().as_str(), bench.torn, bench.frozen), ("Succeeded", 0, false));
+}
+
+/// virt-handler lets it try again by itself, which may be between two copies.
+#[test]
+fn a_guest_that_a_failed_disk_has_stopped_is_not_copied() {
+    for agent in [false, true] {
+        let mut bench = Bench::new(Some(agent));
+        bench.pause_by(Some("PausedIOError"));
+        for _ in 0..12 {
+            bench.act(&bench.decide(), usize::MAX);
+        }
+        assert!(bench.content.is_some() && bench.copies.is_empty());
+        let told = bench.snapshot.as_ref().map(|one| one["status"]["error"]["message"].clone()).unwrap_or_default();
+        assert!(told.as_str().is_some_and(|told| told.contains("a disk of it failed")), "{told}");
+        let mut late = bench.clone();
+        bench.pause_by(None);
+        bench.settle();
+        assert_eq!((bench.phase().as_str(), bench.torn, bench.is_paused()), ("Succeeded", 0, false));
+        late.seconds += 400;
+        late.settle();
+        assert_eq!((late.phase().as_str(), late.torn, late.is_locked()), ("Failed", 0, false));
+    }
+}
+
+/// What was noted and never came to be is no reason to hold the VM.
+#[test]
+fn a_guest_that_its_disk_has_stopped_before_its_snapshot_could_does_not_hold_the_vm() {
+    let mut bench = Bench::new(Some(false));
+    while bench.decide().quiet.is_none() {
+        bench.act(&bench.decide(), usize::MAX);
+    }
+    bench.pause_by(Some("PausedIOError"));
+    bench.seconds += 400;
+    bench.settle();
+    assert_eq!((bench.phase().as_str(), bench.torn, bench.is_locked()), ("Failed", 0, false));
+}
+
 #[test]
 fn a_snapshot_without_a_deadline_waits_for_ever() {
     let mut bench = Bench::new(None);
@@ -307,14 +391,16 @@ fn a_snapshot_that_is_deleted_stays_until_its_restores_have_ended() {
 
 proptest! {
     /// Whoever dies at whatever step, and whatever happens meanwhile: in the end the guest runs as before, the VM is free, and no
-    /// copy was made of a guest that ran.
+    /// copy was made of a guest that ran. What the instance says of a freeze is old, and some launchers do not freeze twice.
     #[test]
     fn a_guest_goes_on_whoever_dies(
         agent in prop::option::of(any::<bool>()),
         paused: bool,
-        life in prop::collection::vec((0usize..8, 0u8..6), 0..25),
+        refuses_twice: bool,
+        life in prop::collection::vec((0usize..8, 0u8..8), 0..25),
     ) {
         let mut bench = Bench::new(agent);
+        bench.refuses_twice = refuses_twice;
         bench.pause(paused);
         let paused = bench.is_paused();
         for (steps, event) in life {
@@ -322,6 +408,9 @@ proptest! {
                 0 => bench.make_copies(),
                 1 => bench.seconds += 100,
                 2 if steps == 7 => bench.delete(),
+                3 => bench.poll(),
+                // Nobody thawed it in time.
+                4 if bench.copies.is_empty() => bench.frozen = false,
                 _ => {}
             }
             let plan = bench.decide();
@@ -331,7 +420,7 @@ proptest! {
         bench.settle();
         prop_assert_eq!(bench.torn, 0);
         prop_assert!(!bench.is_locked(), "{}", bench.phase());
-        prop_assert_eq!(bench.is_paused(), paused);
+        prop_assert_eq!((bench.is_paused(), bench.frozen), (paused, false));
         prop_assert!(["Succeeded", "Failed", "gone"].contains(&bench.phase().as_str()), "{}", bench.phase());
         let left = bench.content.as_ref().map(|content| content["metadata"]["annotations"].clone());
         let marked = left.is_some_and(|left| left.get(annotation::STOPPED_FOR_SNAPSHOT).is_some());
