@@ -7,11 +7,13 @@
 //!   to the directory must not be able to point a virtual machine at `/etc/shadow`.
 
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags, RenameFlags};
+use rustix::io::Errno;
 
 use crate::qcow2::Format;
 
@@ -61,23 +63,59 @@ pub enum DiskError {
 
 /// Creates a sparse raw disk, mode 0600. An existing file is never touched.
 ///
+/// # Guarantees
+/// A disk has its size from the moment it has its name, whenever the process is killed. A kill leaves an empty file of another name,
+/// hidden, and no disk.
+///
 /// # Errors
 /// When the file exists or cannot be created, or the size is zero or beyond what files can have.
 pub fn create_raw(path: &Path, size: u64) -> Result<Disk, DiskError> {
+    create_with(path, size, &|_| Ok(()))
+}
+
+/// What is about to be done; a test stops at each.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Step {
+    Size,
+    Name,
+    SyncName,
+}
+
+fn create_with(path: &Path, size: u64, gate: &dyn Fn(Step) -> io::Result<()>) -> Result<Disk, DiskError> {
     // File offsets are signed.
     if size == 0 || i64::try_from(size).is_err() {
         return Err(DiskError::Size(size));
     }
     let failed = |action| move |source| DiskError::Io { action, path: path.to_owned(), source };
+    // Of this call alone: whoever makes the same disk at the same time makes it of a file of its own.
+    let name = path.file_name().unwrap_or_default().display();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let draft = folder.join(format!(".{name}.{:016x}.new", RandomState::new().hash_one(path)));
     // `create_new` does not follow links, dangling ones included.
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed("create"))?;
-    let sized = file.set_len(size).and_then(|()| file.sync_all());
-    if sized.is_err() {
-        // A disk of another size must not be found by the next attempt. The first error is the one to report.
-        let _ = std::fs::remove_file(path);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).map_err(failed("create"))?;
+    let sized = gate(Step::Size).and_then(|()| file.set_len(size)).and_then(|()| file.sync_all());
+    let named = sized
+        .map_err(failed("size"))
+        .and_then(|()| gate(Step::Name).and_then(|()| name_unless_taken(&draft, path)).map_err(failed("create")));
+    if named.is_err() {
+        // The first error is the one to report.
+        let _ = std::fs::remove_file(&draft);
     }
-    sized.map_err(failed("size"))?;
+    named?;
+    let synced = gate(Step::SyncName).and_then(|()| File::open(folder)).and_then(|folder| folder.sync_all());
+    synced.map_err(failed("write down the name of"))?;
     Ok(Disk { path: path.to_owned(), format: Format::Raw, virtual_size: size, created: true })
+}
+
+fn name_unless_taken(draft: &Path, path: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(CWD, draft, CWD, path, RenameFlags::NOREPLACE) {
+        // Some file systems cannot, as NFS; a link does not replace anything either.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            std::fs::hard_link(draft, path)?;
+            std::fs::remove_file(draft)
+        }
+        named => Ok(named?),
+    }
 }
 
 /// The raw file at `path`, made with `capacity` bytes if it is missing and may be.
@@ -177,6 +215,45 @@ mod tests {
         for size in [0, u64::MAX] {
             assert!(matches!(create_raw(&folder.path().join("no"), size), Err(DiskError::Size(_))));
         }
+    }
+
+    fn names(folder: &Path) -> Vec<std::ffi::OsString> {
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    }
+
+    #[test]
+    fn a_disk_has_its_size_from_the_moment_it_has_its_name() {
+        for cut in [Step::Size, Step::Name, Step::SyncName] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("disk.img");
+            // As a process is killed there: nothing that follows is done, and nothing is cleaned up.
+            let killed = std::panic::catch_unwind(|| {
+                create_with(&path, 4096, &|step| if step == cut { panic!("killed") } else { Ok(()) })
+            });
+            assert!(killed.is_err());
+            let length = std::fs::metadata(&path).map(|disk| disk.len()).ok();
+            assert_eq!(length, (cut == Step::SyncName).then_some(4096), "{cut:?}");
+            // Whoever comes next has a disk of the whole size.
+            let disk = host_disk(&path, HostDisk::DiskOrCreate, 4096).unwrap();
+            assert_eq!(disk.virtual_size, 4096, "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn a_disk_that_cannot_be_made_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        for cut in [Step::Size, Step::Name] {
+            let fails = |step| if step == cut { Err(io::Error::other("full")) } else { Ok(()) };
+            assert!(create_with(&path, 4096, &fails).is_err());
+            assert_eq!(names(folder.path()).len(), 0, "{cut:?}");
+        }
+        std::fs::write(&path, "a guest's").unwrap();
+        assert!(create_raw(&path, 4096).is_err());
+        assert_eq!(
+            (names(folder.path()).len(), std::fs::read(&path).unwrap().as_slice()),
+            (1, b"a guest's".as_slice())
+        );
     }
 
     #[test]
