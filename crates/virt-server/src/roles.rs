@@ -29,12 +29,13 @@ struct Grant {
 /// Makes the roles, and brings those up to date that an earlier release made. Who has them is only said where nobody has said
 /// so yet: an administrator may take one away.
 pub(crate) async fn install(client: &Client) -> Result<(), StartError> {
-    let roles = users::roles().into_iter().chain(components::roles());
-    let grants = users::grants().into_iter().chain(components::grants());
+    let roles = users::roles().into_iter().chain(users::storage_roles()).chain(components::roles());
+    let grants = users::grants().into_iter().chain(users::storage_grants()).chain(components::grants());
     write(client, roles, grants).await
 }
 
-/// The same for a cluster that has nodes and controllers of its own: the roles of users and of the programs that replace KubeVirt's.
+/// The same for a cluster that has nodes, storage and controllers of its own: the roles of users and of the programs that replace
+/// KubeVirt's.
 pub(crate) async fn install_on_kubernetes(client: &Client) -> Result<(), StartError> {
     let roles = users::roles().into_iter().chain(components::roles_on_kubernetes());
     let grants = users::grants().into_iter().chain(components::grants_on_kubernetes());

@@ -104,6 +104,16 @@ const FIRST_SEGMENTS: [&str; 3] =
 /// What is offered to everybody who makes VMs.
 const OFFERED: [&str; 2] = ["virtualmachineclusterinstancetypes", "virtualmachineclusterpreferences"];
 
+/// The group of what CDI serves, and Orlop in its place.
+const CDI: &str = "cdi.kubevirt.io";
+/// Its kinds that users of a namespace make, change and delete.
+const IMPORTED: [&str; 2] = ["datasources", "datavolumes"];
+/// Its kinds that say how imports are made here. Everybody who is known may look at them, as with CDI.
+const CONFIGURED: [&str; 2] = ["cdiconfigs", "storageprofiles"];
+const CONFIG_READER: &str = "cdi.kubevirt.io:config-reader";
+/// What a VM's snapshot consists of, and where that of a claim can be followed.
+const COPIES: &str = "snapshot.storage.k8s.io";
+
 /// Who has which of them from the beginning.
 pub(super) fn grants() -> [Grant; 4] {
     [
@@ -142,6 +152,26 @@ pub(super) fn roles() -> [ClusterRole; 8] {
     ]
 }
 
+/// The roles that users have of CDI, which stands in for itself on a cluster, and of volumes. `datavolumes/source` is not among
+/// them: it is the right to have a claim copied to another namespace, which is refused to everybody here.
+pub(super) fn storage_roles() -> [ClusterRole; 5] {
+    let everything = [&LOOK[..], &CHANGE, &["deletecollection"]].concat();
+    let own = || vec![rule(&everything, CDI, &IMPORTED)];
+    let seen = vec![rule(&LOOK, CDI, &[&CONFIGURED[..], &IMPORTED].concat())];
+    [
+        role("cdi.kubevirt.io:admin", Some("admin"), own()),
+        role("cdi.kubevirt.io:edit", Some("edit"), own()),
+        role("cdi.kubevirt.io:view", Some("view"), seen),
+        role(CONFIG_READER, None, vec![rule(&LOOK, CDI, &CONFIGURED)]),
+        role("snapshot.storage.k8s.io:view", Some("view"), vec![rule(&LOOK, COPIES, &["volumesnapshots"])]),
+    ]
+}
+
+/// Who has which of those from the beginning.
+pub(super) fn storage_grants() -> [Grant; 1] {
+    [Grant { name: CONFIG_READER, role: CONFIG_READER, whom: group("system:authenticated"), namespace: None }]
+}
+
 /// What an operator of this machine may do everywhere: all about VMs, and look at what carries them. Nothing that would make
 /// one root on the machine: no pods of one's own, no other accounts, no roles.
 fn operator() -> ClusterRole {
@@ -159,7 +189,9 @@ fn operator() -> ClusterRole {
         rule(&["create", "delete"], "", &["namespaces"]),
         rule(&all, "", &["persistentvolumeclaims"]),
         rule(&LOOK, "storage.k8s.io", &["storageclasses"]),
-        rule(&all, "cdi.kubevirt.io", &["datavolumes"]),
+        rule(&all, CDI, &IMPORTED),
+        rule(&LOOK, CDI, &CONFIGURED),
+        rule(&LOOK, COPIES, &["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"]),
     ]);
     role(OPERATOR, None, rules)
 }

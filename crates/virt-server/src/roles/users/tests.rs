@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use apiserver::{ApiServer, Identity, Place};
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use k8s_openapi::api::rbac::v1::{RoleBinding, RoleRef};
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use manager::context::Chance;
@@ -9,6 +10,8 @@ use manager::context::Chance;
 use super::super::{RBAC, install};
 use super::*;
 use crate::Settings;
+
+const AGGREGATE: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 #[tokio::test]
 async fn roles_are_made_once_and_brought_up_to_date() {
@@ -54,6 +57,10 @@ async fn an_operator_runs_vms_and_does_not_own_the_machine() {
         // `orlop import`
         ("create", "cdi.kubevirt.io", "datavolumes", "default"),
         ("watch", "cdi.kubevirt.io", "datavolumes", "default"),
+        ("create", "cdi.kubevirt.io", "datasources", "default"),
+        ("get", "cdi.kubevirt.io", "cdiconfigs", ""),
+        ("list", "snapshot.storage.k8s.io", "volumesnapshots", "other"),
+        ("list", "snapshot.storage.k8s.io", "volumesnapshotcontents", ""),
     ] {
         assert!(may(verb, group, resource, namespace).await, "{verb} {resource}");
     }
@@ -69,6 +76,9 @@ async fn an_operator_runs_vms_and_does_not_own_the_machine() {
         ("update", "kubevirt.io", "kubevirts", "kubevirt"),
         ("create", "", "persistentvolumes", ""),
         ("update", "", "nodes", ""),
+        ("update", "cdi.kubevirt.io", "cdiconfigs", ""),
+        ("delete", "snapshot.storage.k8s.io", "volumesnapshots", "default"),
+        ("delete", "snapshot.storage.k8s.io", "volumesnapshotcontents", ""),
     ] {
         assert!(!may(verb, group, resource, namespace).await, "{verb} {resource}");
     }
@@ -76,8 +86,12 @@ async fn an_operator_runs_vms_and_does_not_own_the_machine() {
 
 #[test]
 fn a_viewer_changes_nothing_and_enters_nothing() {
-    let view = roles().into_iter().find(|role| role.name_any() == "kubevirt.io:view").unwrap();
-    for rule in view.rules.unwrap() {
+    let part = format!("{AGGREGATE}view");
+    let views: Vec<ClusterRole> =
+        roles().into_iter().chain(storage_roles()).filter(|role| role.labels().contains_key(&part)).collect();
+    let names: Vec<String> = views.iter().map(kube::ResourceExt::name_any).collect();
+    assert_eq!(names, ["kubevirt.io:view", "cdi.kubevirt.io:view", "snapshot.storage.k8s.io:view"]);
+    for rule in views.into_iter().flat_map(|view| view.rules.unwrap()) {
         let resources = rule.resources.unwrap();
         let asks = resources == ["expand-vm-spec"];
         assert!(asks || rule.verbs.iter().all(|verb| LOOK.contains(&verb.as_str())), "{resources:?}");
@@ -156,4 +170,76 @@ async fn every_user_sees_the_sizes_of_the_cluster() {
     kubevirts.list(&Default::default()).await.unwrap();
     let vms: Api<api::vm::VirtualMachine> = Api::all(client);
     assert!(matches!(vms.list(&Default::default()).await, Err(kube::Error::Api(status)) if status.code == 403));
+}
+
+/// What CDI's own roles say about the kinds that are served here.
+#[test]
+fn each_role_of_imports_has_what_cdis_has_and_no_more() {
+    let change = "get list watch create delete patch update deletecollection datasources datavolumes";
+    let expected = [
+        ("cdi.kubevirt.io:admin", Some("admin"), change),
+        ("cdi.kubevirt.io:edit", Some("edit"), change),
+        ("cdi.kubevirt.io:view", Some("view"), "get list watch cdiconfigs storageprofiles datasources datavolumes"),
+        ("cdi.kubevirt.io:config-reader", None, "get list watch cdiconfigs storageprofiles"),
+        ("snapshot.storage.k8s.io:view", Some("view"), "get list watch volumesnapshots"),
+    ];
+    let roles = storage_roles();
+    assert_eq!(roles.len(), expected.len());
+    for (role, (name, part_of, words)) in roles.iter().zip(expected) {
+        let labels: Vec<&str> = role.labels().keys().filter_map(|key| key.strip_prefix(AGGREGATE)).collect();
+        assert_eq!((role.name_any().as_str(), labels), (name, Vec::from_iter(part_of)));
+        let rules = role.rules.as_ref().unwrap();
+        let has: Vec<&String> =
+            rules.iter().flat_map(|rule| rule.verbs.iter().chain(rule.resources.iter().flatten())).collect();
+        assert_eq!(has, words.split_whitespace().collect::<Vec<_>>(), "{name}");
+    }
+}
+
+/// Asked on a server, of somebody who has in a namespace what one of Kubernetes' own roles is gathered from.
+#[tokio::test]
+async fn users_of_a_namespace_import_follow_and_look_as_their_role_says() {
+    let settings = Settings::new(Chance::seeded(1)).unwrap();
+    let server = crate::start(ApiServer::builder(Place::Memory).seed(1), settings).await.unwrap();
+    let admin = Client::new(server.for_identity(Identity::admin()), "default");
+    let bindings: Api<RoleBinding> = Api::namespaced(admin, "default");
+    // As Kubernetes has them, an administrator has all of an editor, and an editor all of a viewer.
+    for role in storage_roles() {
+        let name = role.name_any();
+        let whole = role.labels().keys().find_map(|key| key.strip_prefix(AGGREGATE));
+        let who: &[&str] = match whole {
+            Some("view") => &["view", "edit", "admin"],
+            Some("edit") => &["edit", "admin"],
+            Some(_) => &["admin"],
+            None => continue,
+        };
+        let role_ref = RoleRef { api_group: Some(RBAC.to_owned()), kind: "ClusterRole".to_owned(), name: name.clone() };
+        let subjects = Some(who.iter().map(|who| group(who)).collect());
+        let binding = RoleBinding { metadata: super::super::named(&name), role_ref, subjects };
+        bindings.create(&PostParams::default(), &binding).await.unwrap();
+    }
+    for (verb, kind, namespace, whose) in [
+        ("create", "cdi.kubevirt.io/datavolumes", "default", "admin edit"),
+        ("deletecollection", "cdi.kubevirt.io/datavolumes", "default", "admin edit"),
+        ("update", "cdi.kubevirt.io/datasources", "default", "admin edit"),
+        ("watch", "cdi.kubevirt.io/datavolumes", "default", "admin edit view"),
+        ("watch", "cdi.kubevirt.io/datavolumes", "other", ""),
+        ("get", "cdi.kubevirt.io/storageprofiles", "", "admin edit view stranger"),
+        ("get", "cdi.kubevirt.io/cdiconfigs", "", "admin edit view stranger"),
+        ("update", "cdi.kubevirt.io/cdiconfigs", "", ""),
+        ("list", "snapshot.storage.k8s.io/volumesnapshots", "default", "admin edit view"),
+        ("list", "snapshot.storage.k8s.io/volumesnapshots", "other", ""),
+        ("delete", "snapshot.storage.k8s.io/volumesnapshots", "default", ""),
+    ] {
+        let (api_group, resource) = kind.split_once('/').unwrap();
+        for who in ["admin", "edit", "view", "stranger"] {
+            let identity = Identity::new("somebody", [who.to_owned()]);
+            let reviews: Api<SelfSubjectAccessReview> = Api::all(Client::new(server.for_identity(identity), "default"));
+            let attributes =
+                serde_json::json!({ "verb": verb, "group": api_group, "resource": resource, "namespace": namespace });
+            let review = serde_json::json!({ "metadata": {}, "spec": { "resourceAttributes": attributes } });
+            let review = serde_json::from_value(review).unwrap();
+            let allowed = reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed;
+            assert_eq!(allowed, whose.split_whitespace().any(|one| one == who), "{who}: {verb} {kind} {namespace}");
+        }
+    }
 }
