@@ -56,9 +56,9 @@ fn write(request: &Request<'_>, known: &dyn Known) -> Response {
     }
     check_limit(&pool, &mut problems);
     check_strategies(&pool, &mut problems);
-    let mut warnings = Vec::new();
+    let mut warnings = preservation_warnings(&pool);
     if old.is_none_or(|old| old.spec.virtual_machine_template != pool.spec.virtual_machine_template) {
-        warnings = check_template(&pool, request, known, &mut problems);
+        warnings.extend(check_template(&pool, request, known, &mut problems));
     }
     object::decided(request.object, &sent, &pool, problems).with_warnings(warnings)
 }
@@ -130,11 +130,6 @@ fn check_strategies(pool: &VirtualMachinePool, problems: &mut Problems) {
     if let Some(proactive) = &scale_in.proactive {
         let field = "spec.scaleInStrategy.proactive";
         check_policy(proactive.selection_policy.as_ref(), &format!("{field}.selectionPolicy"), problems);
-        check_preservation(proactive.state_preservation.as_ref(), field, problems);
-    }
-    if let Some(opportunistic) = &scale_in.opportunistic {
-        let kept = opportunistic.state_preservation.as_ref();
-        check_preservation(kept, "spec.scaleInStrategy.opportunistic", problems);
     }
 }
 
@@ -145,11 +140,20 @@ fn check_policy(policy: Option<&VirtualMachinePoolSelectionPolicy>, field: &str,
     }
 }
 
-fn check_preservation(kept: Option<&StatePreservation>, field: &str, problems: &mut Problems) {
-    if kept == Some(&StatePreservation::Online) {
-        let message = "Online is not supported yet, since memory is not kept; use Offline, which keeps the disks";
-        problems.unsupported(format!("{field}.statePreservation"), message);
-    }
+/// KubeVirt has a word for memory that is kept, and keeps the disks alone, too: its manifests are admitted, with a warning.
+fn preservation_warnings(pool: &VirtualMachinePool) -> Vec<String> {
+    let Some(scale_in) = &pool.spec.scale_in_strategy else { return Vec::new() };
+    let proactive = scale_in.proactive.as_ref().and_then(|one| one.state_preservation.as_ref());
+    let opportunistic = scale_in.opportunistic.as_ref().and_then(|one| one.state_preservation.as_ref());
+    let given = [("proactive", proactive), ("opportunistic", opportunistic)];
+    let online = given.into_iter().filter(|(_, kept)| *kept == Some(&StatePreservation::Online));
+    online
+        .map(|(strategy, _)| {
+            format!(
+                "spec.scaleInStrategy.{strategy}.statePreservation: Online keeps the disks and not the memory, as Offline does"
+            )
+        })
+        .collect()
 }
 
 /// Checks the VM that would be made of the template.

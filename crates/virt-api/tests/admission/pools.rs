@@ -47,15 +47,24 @@ fn what_would_never_come_to_rest_is_refused() {
             (spec(&json!({ "maxUnavailable": "some" })), &["spec.maxUnavailable"]),
             (spec(&json!({ "updateStrategy": { "proactive": {}, "unmanaged": {} } })), &["spec.updateStrategy"]),
             (scale_in(&json!({ "proactive": {}, "opportunistic": {} })), &["spec.scaleInStrategy"]),
-            (
-                scale_in(&json!({ "proactive": { "statePreservation": "Online" } })),
-                &["spec.scaleInStrategy.proactive.statePreservation"],
-            ),
         ],
     );
     for limit in [json!(1), json!("1%"), json!("100%")] {
         let fine = changed(&pool(), &spec(&json!({ "maxUnavailable": limit })));
         assert_eq!(fields(create(&Cluster::new(), &fine)), [""; 0], "{limit}");
+    }
+}
+
+/// KubeVirt admits it, and keeps no more than the disks.
+#[test]
+fn memory_that_shall_outlive_its_vm_is_admitted_with_a_warning() {
+    for strategy in ["proactive", "opportunistic"] {
+        let kept = |word: &str| spec(&json!({ "scaleInStrategy": { strategy: { "statePreservation": word } } }));
+        let made = create(&Cluster::new(), &changed(&pool(), &kept("Online")));
+        let field = format!("spec.scaleInStrategy.{strategy}.statePreservation");
+        assert_eq!(made.warnings, [format!("{field}: Online keeps the disks and not the memory, as Offline does")]);
+        assert_eq!(fields(made), [""; 0]);
+        assert_eq!(create(&Cluster::new(), &changed(&pool(), &kept("Offline"))).warnings, [""; 0]);
     }
 }
 
