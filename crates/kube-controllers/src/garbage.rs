@@ -32,12 +32,14 @@ mod served;
 mod state;
 mod watches;
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kube::Client;
 use manager::context::{Chance, Context};
 use manager::events::Recorder;
+use manager::kit::is_healthy;
 use manager::queue::Queue;
 use manager::worker::{About, ObjectName, work};
 use tokio::sync::{Notify, watch};
@@ -80,6 +82,15 @@ enum Check {
     Item(Uid),
     /// Whether an owner that was not seen is there.
     Owner(Uid),
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Item(uid) => write!(f, "the object with uid {uid}"),
+            Self::Owner(uid) => write!(f, "the owner with uid {uid}"),
+        }
+    }
 }
 
 impl About for Check {
@@ -156,6 +167,15 @@ impl GarbageCollector {
             _ = synced.wait_for(|synced| *synced) => {}
             () = sleep(LONGEST_WAIT) => tracing::warn!("cannot read some resources; the others are collected"),
         }
+    }
+
+    /// Whether no object has been worked on for too long.
+    ///
+    /// # Errors
+    /// Says which has.
+    pub fn health(&self) -> Result<(), String> {
+        is_healthy(&self.deletions)?;
+        is_healthy(&self.orphans)
     }
 
     /// What is shown under `/debug/controllers`: how many nodes there are, or `graph` for Graphviz.

@@ -17,6 +17,7 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::Context;
+use manager::kit::Page;
 use manager::queue::Queue;
 use manager::worker::{Next, work};
 
@@ -48,6 +49,19 @@ impl NamespaceController {
         let (client, namespaces) = (context.client.clone(), context.caches.of(&[]));
         let discovery = Arc::new(Discovery::new(client.clone()));
         Self { client, discovery, namespaces, queue: context.queue(NAME), lingering: Arc::default() }
+    }
+
+    /// What it shows of itself.
+    pub fn page(&self) -> Page<String> {
+        let lingering = self.lingering.clone();
+        let remembered = move || {
+            let all = lingering.lock().unwrap_or_else(PoisonError::into_inner);
+            let kinds =
+                |kinds: &[ApiResource]| kinds.iter().map(|kind| kind.plural.as_str()).collect::<Vec<_>>().join(", ");
+            let sorted: BTreeMap<_, _> = all.iter().collect();
+            sorted.into_iter().map(|(name, left)| format!("{name}: {} on their way out", kinds(left))).collect()
+        };
+        Page::new(&self.queue).cache(&self.namespaces).remembers(remembered)
     }
 
     /// Runs until the queue is closed.

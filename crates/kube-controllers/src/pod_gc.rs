@@ -13,6 +13,7 @@
 mod decide;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
+use manager::kit::Page;
 use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, work};
 use manager::writing::delete;
@@ -55,10 +57,20 @@ pub struct PodGcController {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Work {
+pub(crate) enum Work {
     Pod(Key),
     Missing(String),
     Ended,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pod(key) => write!(f, "the pod {key}"),
+            Self::Missing(node) => write!(f, "the pods of the node {node}, which is missing"),
+            Self::Ended => write!(f, "the pods that have ended"),
+        }
+    }
 }
 
 impl About for Work {
@@ -88,6 +100,16 @@ impl PodGcController {
 
     fn missing(&self) -> MutexGuard<'_, BTreeMap<String, Instant>> {
         self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it shows of itself.
+    pub(crate) fn page(&self) -> Page<Work> {
+        let missing = self.missing.clone();
+        let remembered = move || {
+            let all = missing.lock().unwrap_or_else(PoisonError::into_inner);
+            all.iter().map(|(node, since)| format!("{node}: missing for {} s", since.elapsed().as_secs())).collect()
+        };
+        Page::new(&self.queue).cache(&self.nodes).cache(&self.pods).remembers(remembered)
     }
 
     /// Runs until the queue is closed.

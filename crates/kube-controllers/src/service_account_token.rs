@@ -8,6 +8,7 @@
 mod decide;
 mod token;
 
+use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::ByteString;
@@ -16,6 +17,7 @@ use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::Context;
+use manager::kit::Page;
 use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, work};
 use manager::writing::{delete, log_changed, unless_gone};
@@ -40,11 +42,20 @@ pub struct TokenController {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Work {
+pub(crate) enum Work {
     /// A secret that is there.
     Secret(Key),
     /// A secret that was there, and the account that it was of.
     Gone { secret: Key, account: String, uid: Option<String> },
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Secret(key) => write!(f, "{key}"),
+            Self::Gone { secret, account, .. } => write!(f, "{secret}, which is gone, of the account {account}"),
+        }
+    }
 }
 
 impl About for Work {
@@ -78,6 +89,11 @@ impl TokenController {
             secrets: context.caches.with_fields(SELECTOR, &[("account", by_account)]),
             queue: context.queue(NAME),
         }
+    }
+
+    /// What it shows of itself.
+    pub(crate) fn page(&self) -> Page<Work> {
+        Page::new(&self.queue).cache(&self.accounts).cache(&self.secrets)
     }
 
     /// Runs until the queue is closed.

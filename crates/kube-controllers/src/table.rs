@@ -131,26 +131,27 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
         account: "generic-garbage-collector",
         ..Descriptor::new(garbage::NAME, &["garbagecollector"], |context, settings| {
             let (collector, workers) = (GarbageCollector::new(context), settings.garbage_collector_workers);
-            let shown = collector.clone();
-            Ok(Started::new(async move { collector.run(workers).await }).debug(move |path| shown.debug(path)))
+            let (shown, checked) = (collector.clone(), collector.clone());
+            let started = Started::new(async move { collector.run(workers).await });
+            Ok(started.debug(move |path| shown.debug(path)).health(move || checked.health()))
         })
     },
     Descriptor::new(namespace::NAME, &["namespace"], |context, settings| {
         let (controller, workers) = (NamespaceController::new(context), settings.namespace_workers);
-        Ok(Started::new(async move { controller.run(workers).await }))
+        Ok(controller.page().of(Started::new(async move { controller.run(workers).await })))
     }),
     Descriptor {
         account: "node-controller",
         ..Descriptor::new(node_lifecycle::NAME, &["nodelifecycle"], |context, settings| {
             let controller = NodeLifecycleController::new(context, settings.nodes());
-            Ok(Started::new(async move { controller.run().await }))
+            Ok(controller.page().of(Started::new(async move { controller.run().await })))
         })
     },
     Descriptor {
         account: "pod-garbage-collector",
         ..Descriptor::new(pod_gc::NAME, &["podgc"], |context, settings| {
             let controller = PodGcController::new(context, settings.terminated_pod_gc_threshold);
-            Ok(Started::new(async move { controller.run().await }))
+            Ok(controller.page().of(Started::new(async move { controller.run().await })))
         })
     },
     Descriptor::new(replicaset::NAME, &["replicaset"], |context, settings| {
@@ -185,14 +186,55 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
             };
             let controller = TokenController::new(context, signer, settings.root_ca.clone());
             let workers = settings.service_account_token_workers;
-            Ok(Started::new(async move { controller.run(workers).await }))
+            Ok(controller.page().of(Started::new(async move { controller.run(workers).await })))
         })
     },
     Descriptor {
         account: "node-controller",
         ..Descriptor::new(taint_eviction::NAME, &[], |context, _| {
             let controller = TaintEvictionController::new(context);
-            Ok(Started::new(async move { controller.run().await }))
+            Ok(controller.page().of(Started::new(async move { controller.run().await })))
         })
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use testkit::world::World;
+    use tokens::SignError;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Seal;
+
+    impl Signer for Seal {
+        fn algorithm(&self) -> &str {
+            "none"
+        }
+
+        fn key_id(&self) -> &str {
+            "seal"
+        }
+
+        fn sign(&self, _: &[u8]) -> Result<Vec<u8>, SignError> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_controller_shows_a_page_and_says_how_it_is() {
+        let world = World::start().await;
+        let settings = Settings { root_ca: Some("ca".to_owned()), signer: Some(Arc::new(Seal)), ..Settings::default() };
+        for descriptor in DESCRIPTORS {
+            let name = descriptor.name;
+            let started = (descriptor.start)(&world.kubernetes(descriptor.account), &settings).unwrap();
+            let page = started.debug.as_ref().and_then(|page| page("")).unwrap_or_default();
+            assert!(!page.is_empty(), "{name} shows nothing under /debug/controllers/{name}");
+            let is_collector = name == garbage::NAME;
+            assert!(is_collector || page.starts_with("caches\n") && page.contains("\nqueue\n"), "{name}: {page}");
+            let health = started.health.unwrap_or_else(|| panic!("{name} does not say how it is"));
+            assert_eq!(health(), Ok(()), "{name}");
+        }
+    }
+}

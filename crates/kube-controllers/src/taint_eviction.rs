@@ -16,6 +16,7 @@ use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Key};
 use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
+use manager::kit::Page;
 use manager::queue::Queue;
 use manager::worker::{Next, found, work};
 use manager::writing::delete;
@@ -70,6 +71,16 @@ impl TaintEvictionController {
 
     fn doomed(&self) -> MutexGuard<'_, BTreeMap<Key, Doomed>> {
         self.doomed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it shows of itself.
+    pub fn page(&self) -> Page<Key> {
+        let doomed = self.doomed.clone();
+        let remembered = move || {
+            let all = doomed.lock().unwrap_or_else(PoisonError::into_inner);
+            all.iter().map(|(key, one)| format!("{key}: has to go since {} s", one.since.elapsed().as_secs())).collect()
+        };
+        Page::new(&self.queue).cache(&self.nodes).cache(&self.pods).remembers(remembered)
     }
 
     /// Runs until the queue is closed.

@@ -1,6 +1,7 @@
 //! Observes, decides and acts: the part of the node controller that speaks to the server.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Changed, Key};
 use manager::context::{Context, Now};
 use manager::events::{Kind, Recorder};
+use manager::kit::Page;
 use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, work};
 use manager::writing::unless_gone;
@@ -54,9 +56,18 @@ pub struct NodeLifecycleController {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Work {
+pub(crate) enum Work {
     Node(String),
     Pod(Key),
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(name) => write!(f, "the node {name}"),
+            Self::Pod(key) => write!(f, "the pod {key}"),
+        }
+    }
 }
 
 impl About for Work {
@@ -98,6 +109,21 @@ impl NodeLifecycleController {
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it shows of itself.
+    pub(crate) fn page(&self) -> Page<Work> {
+        let memory = self.memory.clone();
+        let remembered = move || {
+            let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let written = memory.written.iter();
+            let healths = memory.health.iter().map(|(node, health)| format!("the node {node}: {health:?}"));
+            healths
+                .chain(written.map(|(work, version)| format!("{work}: written on top of version {version}")))
+                .collect()
+        };
+        let page = Page::new(&self.queue).cache(&self.nodes).cache(&self.leases).cache(&self.pods);
+        page.remembers(remembered)
     }
 
     /// Runs until the queue is closed.
