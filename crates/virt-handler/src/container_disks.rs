@@ -68,22 +68,32 @@ struct Wanted {
     target: PathBuf,
 }
 
-/// Brings the disks of an instance to its launcher. May be repeated: what is there stays. Nothing is done for a pod whose
-/// images are mounted by its node.
+/// Brings the disks of an instance to its launcher, each whatever becomes of the others. May be repeated: what is there stays. Nothing is
+/// done for a pod whose images are mounted by its node.
+///
+    let mut failures = Vec::new();
+/// # Errors
+/// The first disk that will never be there, or else the first that is not there yet.
 pub(crate) async fn mount_all(pods: &Path, pod: &str, vmi: &VirtualMachineInstance) -> Result<(), DiskError> {
     for wanted in wanted(vmi) {
-        let name = wanted.socket.clone();
-        let mount = |source: io::Error| DiskError::Mount { name: name.clone(), source };
-        let Some(folder) = folder(pods, pod).map_err(mount)? else { return Ok(()) };
-        if mounting::is_mounted(&folder, &wanted.target).map_err(mount)? {
-            continue;
-        }
-        let peer = offered_by(&folder, &wanted.socket, pod).await?;
-        // The thread that enters the container's namespace must be no other's.
-        let task = tokio::task::spawn_blocking(move || bring(&folder, &peer, &wanted));
-        task.await.map_err(|error| mount(io::Error::other(error)))??;
+        failures.extend(mount(pods, pod, wanted).await.err());
     }
-    Ok(())
+    let hopeless = failures.iter().position(|error| matches!(error, DiskError::Image { .. }));
+    let told = hopeless.or((!failures.is_empty()).then_some(0));
+    told.map_or(Ok(()), |index| Err(failures.swap_remove(index)))
+}
+
+async fn mount(pods: &Path, pod: &str, wanted: Wanted) -> Result<(), DiskError> {
+    let name = wanted.socket.clone();
+    let failed = |source: io::Error| DiskError::Mount { name: name.clone(), source };
+    let Some(folder) = folder(pods, pod).map_err(failed)? else { return Ok(()) };
+    if mounting::is_mounted(&folder, &wanted.target).map_err(failed)? {
+        return Ok(());
+    }
+    let peer = offered_by(&folder, &wanted.socket, pod).await?;
+    // The thread that enters the container's namespace must be no other's.
+    let task = tokio::task::spawn_blocking(move || bring(&folder, &peer, &wanted));
+    task.await.map_err(|error| failed(io::Error::other(error)))?
 }
 
 /// Takes the disks of an instance away again; what is not there is no error.

@@ -113,11 +113,22 @@ impl Networks for Masquerade {
                         SetUpError::Retryable(_) => NetworkError::Retry(why),
                     }
                 })?;
+            let made: Vec<&str> = attached.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+            come_with_the_start(&plan, &made)?;
             let sent = handover::send(&place.socket, &attached).await;
             sent.map_err(|error| NetworkError::Retry(chain(&error)))?;
             Ok(attached.interfaces.iter().map(link).collect())
         })
     }
+}
+
+/// Refuses interfaces that the network of a guest lacks which has been made: it is made whole, before the guest starts.
+fn come_with_the_start(plan: &Plan, made: &[&str]) -> Result<(), NetworkError> {
+    let added = plan.interfaces.iter().position(|interface| !made.contains(&interface.name.as_str()));
+    added.map_or(Ok(()), |index| {
+        let path = format!("spec.domain.devices.interfaces[{index}]");
+        Err(refused(format!("{path}: an interface cannot be added to a guest that runs; restart the VM")))
+    })
 }
 
 fn link(made: &AttachedInterface) -> Link {
@@ -208,6 +219,14 @@ mod tests {
         let ports: Vec<_> = one.ports.iter().map(|one| (one.protocol, one.port)).collect();
         assert_eq!(ports, [(Protocol::Tcp, 80), (Protocol::Udp, 53)]);
         assert_eq!((one.owner.uid, one.owner.gid), (107, 108));
+    }
+
+    #[test]
+    fn an_interface_that_is_added_to_a_network_that_was_made_is_refused_by_its_path() {
+        let plan = plan(&vmi(&json!({ "name": "default", "masquerade": {} })), "vm", (0, 0)).unwrap();
+        assert!(come_with_the_start(&plan, &["default", "gone"]).is_ok());
+        let refused = come_with_the_start(&plan, &["gone"]).unwrap_err();
+        assert!(matches!(&refused, NetworkError::Never(why) if why.starts_with("spec.domain.devices.interfaces[0]: ")));
     }
 
     #[test]

@@ -57,21 +57,27 @@ impl Node {
 
     /// Runs a process in the image whose socket is in the launcher's folder. The socket is made before it leaves.
     fn container(&self) -> Container {
+        self.container_of("disk_0")
+    }
+
+    /// One that offers the disk of this name.
+    fn container_of(&self, disk: &str) -> Container {
         let script = "import os, socket, sys\n\
              os.chdir(sys.argv[1])\n\
              listener = socket.socket(socket.AF_UNIX)\n\
-             listener.bind('disk_0.sock')\n\
+             listener.bind(sys.argv[3] + '.sock')\n\
              listener.listen()\n\
              os.chroot(sys.argv[2])\n\
              print('ready', flush=True)\n\
              sys.stdin.read()\n";
         // A mount of its own in a namespace of its own: ours must not be able to reach it by name.
-        let command = "mount --bind \"$1\" \"$1\" && exec python3 -c \"$2\" \"$0\" \"$1\"";
+        let command = "mount --bind \"$1\" \"$1\" && exec python3 -c \"$2\" \"$0\" \"$1\" \"$3\"";
         let mut child = Command::new("unshare")
             .args(["--mount", "--propagation", "private", "sh", "-c", command])
             .arg(self.volume())
             .arg(self.image())
             .arg(script)
+            .arg(disk)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -84,7 +90,10 @@ impl Node {
     }
 
     async fn mount(&self, disk: &serde_json::Value) -> Result<(), DiskError> {
-        let volumes = json!([{ "name": "root", "containerDisk": disk }]);
+        self.mount_disks(&json!([{ "name": "root", "containerDisk": disk }])).await
+    }
+
+    async fn mount_disks(&self, volumes: &serde_json::Value) -> Result<(), DiskError> {
         let vmi = json!({ "spec": { "domain": { "devices": {} }, "volumes": volumes } });
         mount_all(&self.pods(), POD, &serde_json::from_value(vmi).unwrap()).await
     }
@@ -147,6 +156,25 @@ async fn what_is_no_file_or_not_the_only_one_is_refused() {
     let error = node.mount(&image()).await.unwrap_err();
     assert!(error.to_string().contains("several files"), "{error}");
     node.mount(&json!({ "image": "i", "path": "/disk/one" })).await.unwrap();
+}
+
+#[tokio::test]
+#[ignore = "needs root: make test"]
+async fn a_container_that_is_not_ready_keeps_no_other_disk_waiting() {
+    let node = Node::new();
+    fs::write(node.image().join("disk/some.img"), "the disk").unwrap();
+    let container = node.container_of("disk_1");
+    let disks = json!([{ "name": "slow", "containerDisk": image() }, { "name": "root", "containerDisk": image() }]);
+    assert!(matches!(node.mount_disks(&disks).await, Err(DiskError::NotReady(name)) if name == "disk_0"));
+    assert_eq!(fs::read_to_string(node.volume().join("disk_1.img")).unwrap(), "the disk");
+    // What will never be there is said first.
+    drop(container);
+    unmount_all(&node.pods(), POD).unwrap();
+    fs::remove_file(node.volume().join("disk_1.sock")).unwrap();
+    fs::write(node.image().join("disk/other.img"), "another disk").unwrap();
+    let _container = node.container_of("disk_1");
+    let error = node.mount_disks(&disks).await.unwrap_err();
+    assert!(matches!(&error, DiskError::Image { name, .. } if name == "disk_1"), "{error}");
 }
 
 #[tokio::test]

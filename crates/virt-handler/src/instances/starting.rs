@@ -5,7 +5,7 @@ use std::hash::{Hash as _, Hasher as _};
 use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
-use launcher_api::rpc::{Accelerator, Domain, Incoming};
+use launcher_api::rpc::{Accelerator, Domain, Incoming, State};
 use launcher_api::{Feature, Outcome};
 use manager::cache::Cache;
 use manager::errors::chain;
@@ -109,13 +109,25 @@ impl Instances {
         vmi: &VirtualMachineInstance,
         incoming: Option<Incoming>,
     ) -> Result<(Option<Domain>, Outcome), Outcome> {
-        self.setup.host.bring_disks(id, vmi).await?;
+        // A guest that runs has its disks. Those that its instance names by now may be counted differently.
+        if !self.has_guest(id) {
+            self.setup.host.bring_disks(id, vmi).await?;
+        }
         self.connect_network(id, vmi).await?;
         self.setup.host.give_devices(id).map_err(|error| Outcome::retry(chain(&error)))?;
         let speaker = self.launchers.speaker(id).ok_or_else(|| Outcome::retry("the launcher no longer exists"))?;
         let wanted = Wanted { vmi, accelerator: self.accelerator(), incoming, mark: digest(vmi) };
         let answer = timeout(START, speaker.sync(wanted)).await;
         answer.map_err(|_| Outcome::retry("the launcher did not answer in time"))
+    }
+
+    /// Whether the launcher has started a guest, as far as it has said.
+    fn has_guest(&self, id: &LauncherId) -> bool {
+        let domain = self.launchers.view(id).and_then(|view| view.domain);
+        !matches!(
+            domain.map(|domain| domain.state()),
+            None | Some(State::Unspecified | State::Absent | State::Starting)
+        )
     }
 
     /// Asks the launcher what its guest sees, for whoever starts it the next time.
