@@ -12,6 +12,7 @@ use api::vmi_status::{
     FsFreezeStatus, VirtualMachineInstanceGuestOSInfo as OperatingSystem, VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition, VolumeStatus,
 };
+use hypervisor::guest::Guest;
 use jiff::Timestamp;
 use launcher_api::Outcome;
 use launcher_api::rpc::{Domain, GuestInfo};
@@ -38,7 +39,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) outcome: Option<&'a Outcome>,
     /// What the guest sees, as its launcher knows it.
     pub(crate) model: Option<&'a str>,
-    /// What the machine type of the instance stands for.
+    /// The board that the machine type of the instance stands for on this node. The guest may have another one, from before.
     pub(crate) machine: Option<&'a str>,
     /// Guests are emulated here.
     pub(crate) is_emulated: bool,
@@ -126,8 +127,12 @@ fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, 
         memory.guest_requested.get_or_insert_with(|| guest.clone());
         memory.guest_current.get_or_insert(guest);
     }
-    if let Some(machine) = facts.machine {
-        status.machine.get_or_insert_with(|| Machine { type_: Some(machine.to_owned()) });
+    // A guest keeps the board that it was started with, whatever an alias stands for by now.
+    let board = |name: String| Machine { type_: Some(name) };
+    if let Some(kept) = facts.model.and_then(board_of) {
+        status.machine = Some(board(kept));
+    } else if let Some(machine) = facts.machine {
+        status.machine.get_or_insert_with(|| board(machine.to_owned()));
     }
     if let Some(guest) = facts.guest {
         status.guest_os_info = guest.os.as_ref().map(operating_system);
@@ -153,6 +158,11 @@ fn operating_system(os: &launcher_api::rpc::OperatingSystem) -> OperatingSystem 
         version: text(&os.version),
         version_id: text(&os.version_id),
     }
+}
+
+/// The board in a guest model. None if the model is of a release that this one does not understand.
+fn board_of(model: &str) -> Option<String> {
+    Some(Guest::from_stored(model.as_bytes()).ok()?.board.type_)
 }
 
 /// One entry for each disk with a volume, in their order, with the name that a Linux guest is likely to give it. What else

@@ -63,6 +63,24 @@ fn equal_facts_change_nothing() {
 
 #[test]
 fn a_change_names_the_version_it_was_made_from_and_no_more_than_differs() {
+#[test]
+fn the_nodes_board_counts_only_while_the_guests_own_is_unknown() {
+    let model = include_str!("../../../hypervisor/tests/stored/v1-least.json");
+    let board = |vmi: &VirtualMachineInstance| vmi.status.as_ref().unwrap().machine.as_ref().unwrap().type_.clone();
+    let running = domain(State::Running);
+    let of_node = Facts { domain: Some(&running), machine: Some("pc-i440fx-9.0"), ..Facts::default() };
+    for unreadable in [None, Some(r#"{"version":1}"#), Some(r#"{"version":999}"#)] {
+        let facts = Facts { model: unreadable, ..of_node.clone() };
+        let first = next(&vmi("Scheduled", &json!({})), Some(&Phase::Running), &facts, now());
+        assert_eq!(board(&first).as_deref(), Some("pc-i440fx-9.0"));
+        let known = Facts { model: Some(model), ..of_node.clone() };
+        let then = next(&first, Some(&Phase::Running), &known, now());
+        assert_eq!(board(&then).as_deref(), Some("pc-i440fx-7.2"));
+        // A handler that was restarted and cannot ask leaves it.
+        assert_eq!(board(&next(&then, Some(&Phase::Running), &of_node, now())).as_deref(), Some("pc-i440fx-7.2"));
+    }
+}
+
     let old = vmi("Running", &json!({ "nodeName": "n" }));
     let new = next(&old, Some(&Phase::Failed), &Facts::default(), now());
     let patch = change(&old, &new).unwrap();

@@ -154,6 +154,45 @@ async fn what_a_guest_sees_is_kept_with_the_write_that_says_that_it_runs() {
     assert_eq!(launcher.calls(), ["sync a"]);
 }
 
+/// They are counted by their places in the instance, which shift when a volume comes or goes.
+#[tokio::test(start_paused = true)]
+async fn the_disks_of_a_guest_that_runs_are_not_asked_for_again() {
+    let bench = Bench::new().await;
+    let _handler = bench.handler().await;
+    let launcher = bench.launcher("pod-a");
+    bench.instance("a", NODE, &json!({})).await;
+    seconds(2).await;
+    launcher.calls();
+    // From now on no container offers a disk.
+    std::fs::create_dir(bench.sockets("pod-a").with_file_name("container-disks")).unwrap();
+    bench.change("a", &json!({ "domain": { "cpu": { "sockets": 2 } } })).await;
+    seconds(2).await;
+    assert_eq!(launcher.calls(), ["sync a"]);
+    let other = bench.launcher("pod-b");
+    std::fs::create_dir(bench.sockets("pod-b").with_file_name("container-disks")).unwrap();
+    bench.instance("b", NODE, &json!({})).await;
+    seconds(10).await;
+    assert_eq!(
+        (bench.phase("b").await.as_str(), other.calls().len()),
+        ("Scheduled", 0),
+        "it cannot start without them"
+    );
+}
+
+/// A VM that starts again after QEMU was upgraded has the board of before, and a migration looks for nodes that have that one.
+#[tokio::test(start_paused = true)]
+async fn the_board_of_an_instance_is_the_one_that_its_guest_has() {
+    let bench = Bench::new().await;
+    let _handler = bench.handler().await;
+    let launcher = bench.launcher("pod-a");
+    let kept = include_str!("../../../hypervisor/tests/stored/v1-least.json");
+    launcher.has_model(Some(kept));
+    bench.instance("a", NODE, &json!({})).await;
+    seconds(2).await;
+    let board = bench.vmi("a").await.status.and_then(|status| status.machine).and_then(|machine| machine.type_);
+    assert_eq!(board.as_deref(), Some("pc-i440fx-7.2"));
+}
+
 /// Its guests run on while the handler of the next release comes.
 #[tokio::test(start_paused = true)]
 async fn a_launcher_of_the_first_release_is_understood() {
