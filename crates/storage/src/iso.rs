@@ -56,14 +56,21 @@ pub enum IsoError {
     Io { path: PathBuf, source: io::Error },
 }
 
+/// Whether an image can have this label.
+///
+/// # Errors
+/// When it cannot.
+pub fn check_label(label: &str) -> Result<(), IsoError> {
+    let fits = (1..=MAX_LABEL).contains(&label.len()) && label.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if fits { Ok(()) } else { Err(IsoError::Label(label.to_owned())) }
+}
+
 /// The bytes of an image with these files; a slash in a name makes a directory.
 ///
 /// # Errors
 /// When the label or a name cannot be stored, or there is too much.
 pub fn build(label: &str, files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<u8>, IsoError> {
-    if label.is_empty() || label.len() > MAX_LABEL || !label.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-        return Err(IsoError::Label(label.to_owned()));
-    }
+    check_label(label)?;
     if files.values().map(Vec::len).sum::<usize>() > MAX_CONTENT {
         return Err(IsoError::Size("the sum of the files"));
     }

@@ -84,10 +84,14 @@ fn check_block_size(disk: &Disk, field: &str, problems: &mut Problems) {
             problems.required(format!("{field}.custom.{name}"), "is required for a custom block size");
         }
     }
-    if bus(disk).is_some_and(|(_, bus)| *bus == DiskBus::Sata) && logical != SATA_BLOCK {
+    let is_on_sata = bus(disk).is_some_and(|(_, bus)| *bus == DiskBus::Sata);
+    if is_on_sata && logical != SATA_BLOCK {
         problems.invalid(format!("{field}.custom.logical"), "must be 512 on sata; use that, or another bus");
     }
-    if custom.discard_granularity.is_some_and(|step| logical == 0 || step % logical != 0) {
+    // QEMU takes 0 as "cannot be given back".
+    if is_on_sata && custom.discard_granularity.is_some_and(|step| ![0, SATA_BLOCK].contains(&step)) {
+        problems.invalid(format!("{field}.custom.discardGranularity"), "must be 512 on sata; use that, or another bus");
+    } else if custom.discard_granularity.is_some_and(|step| logical == 0 || step % logical != 0) {
         problems.invalid(format!("{field}.custom.discardGranularity"), format!("must be a multiple of {logical}"));
     }
 }

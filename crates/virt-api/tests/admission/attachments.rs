@@ -9,6 +9,10 @@ fn disks_that_cannot_be_attached_are_refused() {
     let disk = |disk: Value| devices(&json!({ "disks": [changed(&json!({ "name": "root" }), &disk)] }));
     let at = "spec.domain.devices.disks[0]";
     let field = |name: &str| format!("{at}.{name}");
+    let discard = |bus: &str, step: u32| {
+        let custom = json!({ "logical": 512, "physical": 512, "discardGranularity": step });
+        json!({ "disk": { "bus": bus }, "blockSize": { "custom": custom } })
+    };
     let rows: Vec<(Value, Vec<String>)> = vec![
         (disk(json!({ "disk": {}, "cdrom": {} })), vec![at.into()]),
         (disk(json!({ "disk": { "bus": "ide" } })), vec![field("disk.bus")]),
@@ -21,6 +25,11 @@ fn disks_that_cannot_be_attached_are_refused() {
         (disk(json!({ "disk": { "bus": "scsi", "pciAddress": "0000:81:01.1" } })), vec![field("disk.pciAddress")]),
         (disk(json!({ "lun": {} })), vec![field("lun")]),
         (disk(json!({ "bootOrder": 0 })), vec![field("bootOrder")]),
+        (disk(json!({ "bootOrder": 2_147_483_648_u32 })), vec![field("bootOrder")]),
+        (disk(discard("sata", 4096)), vec![field("blockSize.custom.discardGranularity")]),
+        (disk(discard("sata", 512)), vec![]),
+        (disk(discard("virtio", 4096)), vec![]),
+        (disk(discard("virtio", 4000)), vec![field("blockSize.custom.discardGranularity")]),
         (disk(json!({ "cache": "warm" })), vec![field("cache")]),
         (disk(json!({ "io": "uring" })), vec![field("io")]),
         (disk(json!({ "errorPolicy": "hope" })), vec![field("errorPolicy")]),

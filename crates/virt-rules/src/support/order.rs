@@ -6,6 +6,9 @@ use api::devices::Devices;
 
 use super::sheet::Sheet;
 
+/// QEMU counts with a sign.
+const LAST: u32 = i32::MAX.unsigned_abs();
+
 pub(super) fn check(sheet: &mut Sheet<'_>, devices: &Devices) {
     let (disks, interfaces) = (devices.disks.as_deref().unwrap_or_default(), devices.interfaces.as_deref());
     let mut names = BTreeSet::new();
@@ -23,8 +26,8 @@ pub(super) fn check(sheet: &mut Sheet<'_>, devices: &Devices) {
     let mut orders: BTreeMap<u32, String> = BTreeMap::new();
     for (field, order) in disks.chain(interfaces) {
         let Some(order) = order else { continue };
-        if order == 0 {
-            sheet.refuse(&field, "must be 1 or more");
+        if !(1..=LAST).contains(&order) {
+            sheet.refuse(&field, format!("must be between 1 and {LAST}"));
         } else if let Some(other) = orders.get(&order) {
             let problem = format!("{order} is already used by {other}; use another");
             sheet.refuse(&field, problem);

@@ -90,6 +90,35 @@ fn what_nobody_does_is_refused_by_its_field() {
 }
 
 #[test]
+fn a_label_that_no_cd_can_have_is_refused() {
+    for source in ["configMap", "secret"] {
+        let with = |label: &str| json!({ "volumes": [{ "name": "v", source: { "volumeLabel": label } }] });
+        for label in ["", "a b", &"x".repeat(32)] {
+            assert_eq!(refused(&with(label)), [""; 0], "{label:?}");
+        }
+        for label in ["\u{e9}", "a\nb", &"x".repeat(33)] {
+            assert_eq!(refused(&with(label)), [format!("spec.volumes[0].{source}.volumeLabel")], "{label:?}");
+        }
+    }
+}
+
+#[test]
+fn a_place_in_the_boot_order_is_one_that_qemu_can_count() {
+    let with = |order: i64| {
+        let devices = json!({
+            "disks": [{ "name": "d", "disk": {}, "bootOrder": order }],
+            "interfaces": [{ "name": "i", "masquerade": {}, "bootOrder": 1 }],
+        });
+        refused(&json!({ "domain": { "devices": devices } }))
+    };
+    let at = "spec.domain.devices.disks[0].bootOrder";
+    assert_eq!(with(i64::from(i32::MAX)), [""; 0]);
+    for order in [0, i64::from(i32::MAX) + 1, i64::from(u32::MAX)] {
+        assert_eq!(with(order), [at]);
+    }
+}
+
+#[test]
 fn a_switch_that_is_off_asks_for_nothing() {
     let devices = json!({ "tpm": { "enabled": false }, "useVirtioTransitional": false, "autoattachVSOCK": false });
     let features = json!({ "kvm": { "hidden": false }, "apic": {}, "smm": {} });

@@ -15,6 +15,8 @@ const NO_HOTPLUG: &str = "attach the volume from the start, without hotpluggable
 const USE_FILES: &str = "use configMap or secret";
 /// The largest disk that a qcow2 file describes in the table that we write.
 const MOST_BYTES: i128 = 1 << 51;
+/// What a CD can be called.
+const LABEL: &str = "at most 32 printable ASCII characters";
 
 pub(super) fn place(sheet: &mut Sheet<'_>, volume: &Volume) {
     let Volume {
@@ -102,14 +104,14 @@ fn config_map(sheet: &mut Sheet<'_>, source: &ConfigMapVolumeSource) {
     let ConfigMapVolumeSource { name, optional, volume_label } = source;
     sheet.works("name", name);
     sheet.works("optional", optional);
-    sheet.works("volumeLabel", volume_label);
+    sheet.within("volumeLabel", LABEL, label_problem(volume_label.as_deref()));
 }
 
 fn secret(sheet: &mut Sheet<'_>, source: &SecretVolumeSource) {
     let SecretVolumeSource { optional, secret_name, volume_label } = source;
     sheet.works("optional", optional);
     sheet.works("secretName", secret_name);
-    sheet.works("volumeLabel", volume_label);
+    sheet.within("volumeLabel", LABEL, label_problem(volume_label.as_deref()));
 }
 
 fn container_disk(sheet: &mut Sheet<'_>, source: &ContainerDiskSource) {
@@ -133,6 +135,13 @@ fn claim(sheet: &mut Sheet<'_>, claim: &PersistentVolumeClaimVolumeSource) {
     sheet.works("claimName", claim_name);
     sheet.unsupported("hotpluggable", NO_HOTPLUG, *hotpluggable == Some(true));
     sheet.works("readOnly", read_only);
+}
+
+/// What is wrong with the label of a disk with files. An empty one is as good as none.
+fn label_problem(label: Option<&str>) -> Option<String> {
+    let fits = |label: &&str| label.len() <= 32 && label.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    let label = label.filter(|label| !fits(label))?;
+    Some(format!("{label:?} is not a valid label; use {LABEL}"))
 }
 
 fn out_of_range(capacity: &Quantity) -> Option<String> {
