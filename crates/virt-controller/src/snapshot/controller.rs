@@ -21,7 +21,7 @@ use manager::errors::chain;
 use manager::events::{Kind, Recorder};
 use manager::kit::{Kit, Reconciler, Remembered, Written};
 use manager::worker::Next;
-use manager::writing::{create, delete, log_created, unless_gone};
+use manager::writing::{create, delete, log_changed, log_created, unless_gone};
 use serde_json::{Value, json};
 
 use super::{AGAIN, Failure, GoOn, Observed, Quiet, SnapshotPlan, content_name, decide};
@@ -252,7 +252,8 @@ impl Snapshots {
             return Ok(next);
         }
         for (target, patch) in &plan.contents {
-            unless_gone(contents.patch(&target.name, &PatchParams::default(), &Patch::Merge(patch)).await)?;
+            let written = contents.patch(&target.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            unless_gone(written.inspect(|_| log_changed::<Content>(&target.name)))?;
         }
         let content = snapshot.map(content_name).unwrap_or_default();
         if let Some(status) = &plan.content_status {
@@ -293,7 +294,8 @@ impl Snapshots {
             unless_gone(vms.patch_status(name, &parameters, &Patch::Merge(status)).await)?;
         }
         if let Some(change) = &plan.vm {
-            unless_gone(vms.patch(name, &parameters, &Patch::Merge(change)).await)?;
+            let written = vms.patch(name, &parameters, &Patch::Merge(change)).await;
+            unless_gone(written.inspect(|_| log_changed::<VirtualMachine>(name)))?;
         }
         Ok(())
     }
