@@ -8,6 +8,17 @@ pub const LAUNCHER_SOCKET: &str = "launcher-sock";
 pub const NETWORK_SOCKET: &str = "network-sock";
 /// The volume of a launcher's pod with the files that only it and its node's agent use: a folder for each instance, by its UID.
 pub const PRIVATE: &str = "private";
+/// The volume of a launcher's pod with the disks of containers, where nodes do not mount images.
+pub const CONTAINER_DISKS: &str = "container-disks";
+/// What belongs to the image with the guest's kernel: its volume, the socket of its container, the directory with its files.
+pub const KERNEL_BOOT: &str = "kernel-boot-volume";
+
+/// What belongs to the image of a container disk, by its volume's index in the instance: `disk_0.sock` is the socket of its container,
+/// `disk_0.img` the disk.
+#[must_use]
+pub fn container_disk(index: usize) -> String {
+    format!("disk_{index}")
+}
 
 /// Where whoever carries a guest away connects to its launcher, in the instance's folder; its first line names the channel.
 pub const LEAVING_SOCKET: &str = "leaving.sock";

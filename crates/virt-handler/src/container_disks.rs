@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use api::vmi::VirtualMachineInstance;
 use launcher_api::Outcome;
+use launcher_api::names::{CONTAINER_DISKS, KERNEL_BOOT, container_disk};
 use manager::errors::chain;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use tokio::net::UnixStream;
@@ -25,10 +26,6 @@ use tokio::net::UnixStream;
 use crate::folders;
 use crate::isolation::{IsolationError, Peer};
 
-/// The volume that a launcher and the containers of its disks share.
-const FOLDER: &str = "container-disks";
-/// The name of what belongs to a kernel's image.
-const KERNEL: &str = "kernel-boot-volume";
 /// Where an image has its disk, unless the instance says.
 const DISKS: &str = "disk";
 
@@ -71,10 +68,10 @@ struct Wanted {
 /// Brings the disks of an instance to its launcher, each whatever becomes of the others. May be repeated: what is there stays. Nothing is
 /// done for a pod whose images are mounted by its node.
 ///
-    let mut failures = Vec::new();
 /// # Errors
 /// The first disk that will never be there, or else the first that is not there yet.
 pub(crate) async fn mount_all(pods: &Path, pod: &str, vmi: &VirtualMachineInstance) -> Result<(), DiskError> {
+    let mut failures = Vec::new();
     for wanted in wanted(vmi) {
         failures.extend(mount(pods, pod, wanted).await.err());
     }
@@ -107,7 +104,7 @@ fn folder(pods: &Path, pod: &str) -> io::Result<Option<OwnedFd>> {
     if !folders::is_plain(pod) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let (folder, whole) = folders::open_deepest(pods, &folders::volume_path(pod, FOLDER))?;
+    let (folder, whole) = folders::open_deepest(pods, &folders::volume_path(pod, CONTAINER_DISKS))?;
     Ok(Some(folder).filter(|_| whole))
 }
 
@@ -115,7 +112,7 @@ fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted> {
     let volumes = vmi.spec.volumes.iter().flatten().enumerate();
     let disks = volumes.filter_map(|(index, volume)| {
         let disk = volume.container_disk.as_ref()?;
-        let socket = format!("disk_{index}");
+        let socket = container_disk(index);
         let target = PathBuf::from(format!("{socket}.img"));
         Some(Wanted { socket, file: disk.path.clone(), target })
     });
@@ -124,7 +121,11 @@ fn wanted(vmi: &VirtualMachineInstance) -> Vec<Wanted> {
     let files = container.into_iter().flat_map(|container| [&container.kernel_path, &container.initrd_path]).flatten();
     let kernel = files.filter_map(|file| {
         let name = Path::new(file).file_name()?;
-        Some(Wanted { socket: KERNEL.to_owned(), file: Some(file.clone()), target: Path::new(KERNEL).join(name) })
+        Some(Wanted {
+            socket: KERNEL_BOOT.to_owned(),
+            file: Some(file.clone()),
+            target: Path::new(KERNEL_BOOT).join(name),
+        })
     });
     disks.chain(kernel).collect()
 }

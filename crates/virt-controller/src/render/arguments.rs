@@ -1,11 +1,13 @@
 //! What the launcher is told on its command line. The instance itself comes later, over its socket.
 
+use launcher_api::names::LAUNCHER_SOCKET;
+
 use super::mounts::Mounts;
 use super::{Input, launcher_grace};
 
 /// The socket on which the launcher serves virt-handler.
 pub(super) fn socket(input: &Input<'_>) -> String {
-    format!("{}/launcher-sock", sockets(input))
+    format!("{}/{LAUNCHER_SOCKET}", sockets(input))
 }
 
 /// The folder of the launcher's socket: a volume of its own, so that virt-handler finds it by the volume's name.

@@ -11,17 +11,14 @@ use api::volumes::PullPolicy;
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, ImageVolumeSource, ResourceRequirements, Volume, VolumeMount,
 };
+use launcher_api::names::{self, CONTAINER_DISKS, KERNEL_BOOT};
 
 use super::mounts::{Access, Mounts};
 use super::overhead::wants_guaranteed;
 use super::{Input, PROGRAM, cpu, resources, security};
 
-/// The volume into which virt-handler brings disks of containers.
-pub(super) const FOLDER: &str = "container-disks";
 /// The volume with the program that offers an image's files.
 pub(super) const PROGRAM_FOLDER: &str = "virt-bin-share-dir";
-/// The volume of the image with the guest's kernel.
-pub(super) const KERNEL: &str = "kernel-boot-volume";
 /// Where that image is seen.
 const KERNEL_PATH: &str = "/var/run/kubevirt-kernel-boot";
 /// Where images with disks are seen, by the index of their volume.
@@ -58,7 +55,7 @@ pub(super) fn container_disks(input: &Input<'_>, mounts: &mut Mounts) -> Disks {
     }
     disks.init_containers.push(program(input));
     let directories = &input.launcher.directories;
-    mounts.empty_dir(FOLDER, &directories.container_disks);
+    mounts.empty_dir(CONTAINER_DISKS, &directories.container_disks);
     // virt-handler mounts the disks there after the container has started.
     if let Some(last) = mounts.mounts.last_mut() {
         last.mount_propagation = Some("HostToContainer".to_owned());
@@ -69,8 +66,8 @@ pub(super) fn container_disks(input: &Input<'_>, mounts: &mut Mounts) -> Disks {
         disks.init_containers.push(hold(input, image, "-init", &["--no-op".to_owned()]));
         let place = format!("{}/container-disk-data/{}/{}", directories.ephemeral_disks, input.uid(), image.place);
         disks.containers.push(hold(input, image, "", &["--copy-path".to_owned(), place]));
-        if image.volume == KERNEL {
-            mounts.kernel_boot = Some(format!("{}/{KERNEL}", directories.container_disks));
+        if image.volume == KERNEL_BOOT {
+            mounts.kernel_boot = Some(format!("{}/{KERNEL_BOOT}", directories.container_disks));
         } else {
             let path = format!("{}/{}.img", directories.container_disks, image.place);
             mounts.container_disks.insert(image.volume.to_owned(), path);
@@ -88,16 +85,16 @@ fn images<'a>(input: &Input<'a>) -> Vec<Image<'a>> {
             reference: &disk.image,
             policy: disk.image_pull_policy.as_ref(),
             secret: disk.image_pull_secret.as_ref(),
-            place: format!("disk_{index}"),
+            place: names::container_disk(index),
         })
     });
     let boot = input.vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
     let kernel = boot.and_then(|boot| boot.container.as_ref()).map(|container| Image {
-        volume: KERNEL,
+        volume: KERNEL_BOOT,
         reference: &container.image,
         policy: container.image_pull_policy.as_ref(),
         secret: container.image_pull_secret.as_ref(),
-        place: KERNEL.to_owned(),
+        place: KERNEL_BOOT.to_owned(),
     });
     disks.chain(kernel).collect()
 }
@@ -106,9 +103,10 @@ fn mount(image: &Image<'_>, mounts: &mut Mounts) {
     let source =
         ImageVolumeSource { reference: Some(image.reference.to_owned()), pull_policy: Some(pull_policy(image)) };
     let volume = Volume { name: image.volume.to_owned(), image: Some(source), ..Volume::default() };
-    let path = if image.volume == KERNEL { KERNEL_PATH.to_owned() } else { format!("{IMAGES_PATH}/{}", image.place) };
+    let path =
+        if image.volume == KERNEL_BOOT { KERNEL_PATH.to_owned() } else { format!("{IMAGES_PATH}/{}", image.place) };
     mounts.mount(volume, &path, Access::ReadOnly);
-    if image.volume == KERNEL {
+    if image.volume == KERNEL_BOOT {
         mounts.kernel_boot = Some(path);
     } else {
         mounts.container_disks.insert(image.volume.to_owned(), path);
@@ -143,7 +141,7 @@ fn program(input: &Input<'_>) -> Container {
 
 fn hold(input: &Input<'_>, image: &Image<'_>, suffix: &str, arguments: &[String]) -> Container {
     let folder = format!("{}/container-disk-data/{}", input.launcher.directories.ephemeral_disks, input.uid());
-    let offered = VolumeMount { name: FOLDER.to_owned(), mount_path: folder, ..VolumeMount::default() };
+    let offered = VolumeMount { name: CONTAINER_DISKS.to_owned(), mount_path: folder, ..VolumeMount::default() };
     Container {
         name: format!("volume{}{suffix}", image.volume),
         image: Some(image.reference.to_owned()),

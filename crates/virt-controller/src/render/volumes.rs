@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeSource, EmptyDirVolumeSource, HostPathVolumeSource, LocalObjectReference,
     PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume,
 };
+use launcher_api::names;
 use virt_rules::names::{is_dns_label, is_dns_subdomain};
 
 use super::mounts::{Access, Mounts};
@@ -16,10 +17,10 @@ use source::Source;
 /// Folders that every launcher has, and huge pages where the guest is in them.
 pub(super) fn shared_folders(input: &Input<'_>, mounts: &mut Mounts) {
     let directories = &input.launcher.directories;
-    mounts.empty_dir("private", &directories.private);
+    mounts.empty_dir(names::PRIVATE, &directories.private);
     mounts.empty_dir("public", &directories.share);
     mounts.empty_dir("ephemeral-disks", &directories.ephemeral_disks);
-    mounts.empty_dir("sockets", &arguments::sockets(input));
+    mounts.empty_dir(names::SOCKETS, &arguments::sockets(input));
     if memory::page_size(input.vmi.spec.domain.memory.as_ref()).is_some() {
         let pages = EmptyDirVolumeSource { medium: Some("HugePages".to_owned()), size_limit: None };
         let volume = Volume { name: "hugepages".to_owned(), empty_dir: Some(pages), ..Volume::default() };
@@ -198,14 +199,14 @@ fn config_map_mount(mounts: &mut Mounts, name: &str, map: &str, optional: Option
 /// Names of volumes that the launcher has for itself.
 fn is_reserved(name: &str) -> bool {
     const OWN: [&str; 8] = [
-        "private",
+        names::PRIVATE,
         "public",
         "ephemeral-disks",
-        "sockets",
+        names::SOCKETS,
         "hugepages",
-        super::container_disks::FOLDER,
+        names::CONTAINER_DISKS,
         super::container_disks::PROGRAM_FOLDER,
-        super::container_disks::KERNEL,
+        names::KERNEL_BOOT,
     ];
     // A volume of such a name could take the place of another one's secret.
     OWN.contains(&name) || ["-udata", "-ndata", "-access-cred"].iter().any(|suffix| name.ends_with(suffix))

@@ -48,7 +48,7 @@ impl Node {
     }
 
     fn volume(&self) -> PathBuf {
-        self.pods().join(folders::volume_path(POD, FOLDER))
+        self.pods().join(folders::volume_path(POD, CONTAINER_DISKS))
     }
 
     fn image(&self) -> PathBuf {
