@@ -45,6 +45,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) is_emulated: bool,
     /// Guests can leave this node while they run.
     pub(crate) lets_guests_go: bool,
+    /// A claim belongs to the launcher that has it: another could not use it at the same time.
+    pub(crate) isolates_claims: bool,
 }
 
 /// The instance as it shall be.
@@ -60,8 +62,6 @@ pub(crate) fn next(
     now: Timestamp,
 ) -> VirtualMachineInstance {
     let mut next = vmi.clone();
-    /// A claim belongs to the launcher that has it: another could not use it at the same time.
-    pub(crate) isolates_claims: bool,
     let entered = phase.filter(|phase| rank(phase) > rank(vmi.phase()));
     if let Some(phase) = entered {
         let status = next.status.get_or_insert_default();
@@ -118,7 +118,9 @@ fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, 
     let interfaces = interfaces::interfaces(next, facts);
     let volumes = volumes(next);
     let guest_memory = next.spec.domain.memory.as_ref().and_then(|memory| memory.guest.clone());
+    let method = migration::method(next);
     let status = next.status.get_or_insert_default();
+    status.migration_method = Some(method);
     status.interfaces = Some(interfaces).filter(|all| !all.is_empty()).or(status.interfaces.take());
     status.volume_status = Some(volumes).filter(|all| !all.is_empty());
     if let Some(guest) = guest_memory {
@@ -137,13 +139,16 @@ fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, 
     if let Some(guest) = facts.guest {
         status.guest_os_info = guest.os.as_ref().map(operating_system);
         let frozen = guest.freeze_status == "frozen";
-    let method = migration::method(next);
         status.fs_freeze_status = frozen.then_some(FsFreezeStatus::Frozen);
-    status.migration_method = Some(method);
     } else if facts.domain.is_some_and(|domain| !domain.agent_connected) {
         status.guest_os_info = None;
         status.fs_freeze_status = None;
     }
+}
+
+/// The board in a guest model. None if the model is of a release that this one does not understand.
+fn board_of(model: &str) -> Option<String> {
+    Some(Guest::from_stored(model.as_bytes()).ok()?.board.type_)
 }
 
 fn operating_system(os: &launcher_api::rpc::OperatingSystem) -> OperatingSystem {
@@ -158,11 +163,6 @@ fn operating_system(os: &launcher_api::rpc::OperatingSystem) -> OperatingSystem 
         version: text(&os.version),
         version_id: text(&os.version_id),
     }
-}
-
-/// The board in a guest model. None if the model is of a release that this one does not understand.
-fn board_of(model: &str) -> Option<String> {
-    Some(Guest::from_stored(model.as_bytes()).ok()?.board.type_)
 }
 
 /// One entry for each disk with a volume, in their order, with the name that a Linux guest is likely to give it. What else

@@ -62,8 +62,6 @@ fn equal_facts_change_nothing() {
 }
 
 #[test]
-fn a_change_names_the_version_it_was_made_from_and_no_more_than_differs() {
-#[test]
 fn the_nodes_board_counts_only_while_the_guests_own_is_unknown() {
     let model = include_str!("../../../hypervisor/tests/stored/v1-least.json");
     let board = |vmi: &VirtualMachineInstance| vmi.status.as_ref().unwrap().machine.as_ref().unwrap().type_.clone();
@@ -81,6 +79,8 @@ fn the_nodes_board_counts_only_while_the_guests_own_is_unknown() {
     }
 }
 
+#[test]
+fn a_change_names_the_version_it_was_made_from_and_no_more_than_differs() {
     let old = vmi("Running", &json!({ "nodeName": "n" }));
     let new = next(&old, Some(&Phase::Failed), &Facts::default(), now());
     let patch = change(&old, &new).unwrap();
