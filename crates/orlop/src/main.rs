@@ -83,9 +83,9 @@ enum Command {
     Stop(lifecycle::Arguments),
     /// Stop a VM and start it again.
     Restart(lifecycle::Arguments),
-    /// Hold a VM's vCPUs.
+    /// Pause a VM.
     Pause(lifecycle::GuestArguments),
-    /// Let a VM's vCPUs go on.
+    /// Resume a paused VM.
     Unpause(lifecycle::GuestArguments),
     /// Press a VM's reset button.
     Reset(lifecycle::GuestArguments),

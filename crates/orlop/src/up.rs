@@ -85,13 +85,13 @@ pub(crate) struct Arguments {
     node: node::Arguments,
     #[command(flatten)]
     storage: storage::Arguments,
-    /// Run this many nodes on this machine, each a process of its own with its share of the machine: a place to try what a
-    /// cluster does. `orlop node` stops them, starts them and cuts them off one by one.
+    /// Run this many nodes on this machine, each a process of its own with its share of the machine, to try out how a
+    /// cluster behaves. `orlop node` stops, starts and disconnects them one by one.
     #[arg(long, value_name = "COUNT", env = "ORLOP_NODES", value_parser = count, conflicts_with = "hollow_nodes")]
     nodes: Option<NonZeroU32>,
     #[command(flatten)]
     agent: agent::Arguments,
-    /// Pretend: so many nodes whose pods and guests exist only in the API.
+    /// Simulate this many nodes. Their pods and guests exist only in the API.
     #[arg(long, value_name = "COUNT", env = "ORLOP_HOLLOW_NODES", conflicts_with_all = ["storage_dir", "storage_size"])]
     hollow_nodes: Option<u32>,
     /// Print a systemd unit that starts `orlop up` with the same flags, and exit.

@@ -45,16 +45,16 @@ pub(crate) struct Arguments {
     /// Allocate all blocks of the disk.
     #[arg(long)]
     preallocate: bool,
-    /// Port on which progress is told.
+    /// Port on which to report progress.
     #[arg(long, value_name = "PORT")]
     progress_port: u16,
-    /// File for the last words.
+    /// File for the final message.
     #[arg(long, value_name = "PATH")]
     last_words: PathBuf,
 }
 
-/// Runs. An attempt that may be repeated fails; one that nobody needs to repeat ends well, and says in its last words what is
-/// wrong.
+/// Runs. An attempt that may be repeated fails; one that nobody needs to repeat exits with success, and says what is wrong in its
+/// final message.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -137,7 +137,7 @@ async fn tell(listener: &TcpListener, progress: &Progress) -> anyhow::Error {
     loop {
         let (mut connection, _) = match listener.accept().await {
             Ok(accepted) => accepted,
-            Err(error) => return anyhow::Error::new(error).context("tell of progress"),
+            Err(error) => return anyhow::Error::new(error).context("report progress"),
         };
         let text = progress.percent().unwrap_or_default();
         // Whoever does not wait for the answer does not need it.

@@ -104,7 +104,7 @@ fn nodes_of_one_machine_live_by_themselves() -> Result<()> {
     let said = fails(&machine, &["status"]);
     ensure!(said.contains("its agent was stopped") && said.contains("orlop node start here-1"), "{said}");
     let said = fails(&machine, &["node", "stop", "there"]);
-    ensure!(said.contains("there is no node \"there\"; there are here-0, here-1, here-2"), "{said}");
+    ensure!(said.contains("unknown node \"there\"; use one of here-0, here-1, here-2"), "{said}");
 
     // Also across a crash of everything else, which all other agents survive.
     let before = agent(&machine, NODES[0]);

@@ -88,7 +88,7 @@ impl Agents {
         let (Request::Start { node } | Request::Stop { node, .. } | Request::Partition { node, .. }) = request;
         let Some(agent) = self.0.get(node) else {
             let names: Vec<&str> = self.0.keys().map(String::as_str).collect();
-            bail!("there is no node {node:?}; there are {}", names.join(", "));
+            bail!("unknown node {node:?}; use one of {}", names.join(", "));
         };
         let intent = match request {
             Request::Start { .. } => Intent::default(),
