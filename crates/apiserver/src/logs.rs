@@ -15,7 +15,6 @@ pub struct LogRequest {
     pub uid: String,
     /// The container, which the pod has.
     pub container: String,
-    /// Its image.
     pub image: String,
     /// Go on until the container ends.
     pub follow: bool,

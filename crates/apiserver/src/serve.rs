@@ -47,7 +47,6 @@ const SLOWEST_END: Duration = Duration::from_secs(5);
 /// Why the server cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The address.
     #[error("listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("prepare certificates")]

@@ -43,7 +43,6 @@ pub enum Phase<A> {
     Alone(A),
     /// Another is trusted already, since then.
     Announced {
-        /// Who signs.
         signs: A,
         /// Who will.
         comes: A,
@@ -51,7 +50,6 @@ pub enum Phase<A> {
     },
     /// Another signs, since then.
     Switched {
-        /// Who signs.
         signs: A,
         /// The certificate of the one that did.
         went: String,

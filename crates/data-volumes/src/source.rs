@@ -17,16 +17,12 @@ pub enum Origin {
     Claim,
     /// Another claim.
     Copy {
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
     },
     /// A VolumeSnapshot.
     Snapshot {
-        /// Its namespace.
         namespace: String,
-        /// Its name.
         name: String,
     },
     /// A file of a web server.

@@ -60,7 +60,6 @@ pub struct Setback {
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Act {
-    /// Nothing.
     Nothing,
     /// Its claim is to be made.
     CreateClaim(Box<PersistentVolumeClaim>),

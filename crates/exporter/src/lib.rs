@@ -68,6 +68,5 @@ pub struct Volume {
 pub enum Content {
     /// The disk of a VM: a block device, or the file `disk.img`.
     Disk,
-    /// Files.
     Files,
 }

@@ -33,10 +33,8 @@ const SILENCE: Duration = Duration::from_secs(300);
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address.
     #[error("listen on {address}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    /// The certificate.
     #[error("use the certificate of the export")]
     Certificate(#[from] CertificateError),
 }

@@ -51,7 +51,6 @@ pub enum Source {
     Web(Web),
     /// A container disk in a registry.
     Registry {
-        /// The image.
         image: Reference,
         /// How the registry is reached.
         registries: Box<Registries>,

@@ -74,7 +74,6 @@ pub struct Plan {
 /// One write to one replica set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetUpdate {
-    /// Which one.
     pub target: Target,
     /// What the decision was made on: a second leader's write since then must make this one fail.
     pub resource_version: Option<String>,

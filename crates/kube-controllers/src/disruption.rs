@@ -100,19 +100,16 @@ pub enum BudgetError {
     /// A pod's controller is not there.
     #[error("found no controllers for pod {pod:?}")]
     NoController {
-        /// Which pod.
         pod: String,
     },
     /// A pod's controller does not say how many pods it wants.
     #[error("{reason}")]
     Scale {
-        /// Why.
         reason: String,
     },
     /// A limit that is neither a number nor a percentage.
     #[error("invalid value for IntOrString: spec.{field} {value:?} is not a percentage, such as \"50%\"")]
     Limit {
-        /// Which field.
         field: &'static str,
         /// What it says.
         value: String,

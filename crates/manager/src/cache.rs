@@ -35,7 +35,6 @@ pub use held::{Keeping, Slim};
 pub struct Key {
     /// Empty for cluster-wide kinds.
     pub namespace: String,
-    /// The name.
     pub name: String,
 }
 
@@ -94,7 +93,6 @@ pub fn namespace_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
 /// A change: an object as a subscriber last saw it, and as it is now.
 #[derive(Debug)]
 pub struct Changed<T> {
-    /// Which.
     pub key: Key,
     /// Before; none, if it is new to the subscriber.
     pub old: Option<Arc<T>>,

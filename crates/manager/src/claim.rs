@@ -14,7 +14,6 @@ use crate::writing::{guarded, log_changed};
 /// One object, named such that no namesake is hit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Its name.
     pub name: String,
     /// Its UID, to be sent as a precondition.
     pub uid: String,

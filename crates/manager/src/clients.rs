@@ -56,7 +56,6 @@ pub enum ClientError {
     /// The name cannot be in a request.
     #[error("{name:?} is not a valid client name")]
     Name {
-        /// The name.
         name: String,
     },
     /// The configuration cannot be used.

@@ -31,7 +31,6 @@ pub struct Context {
     pub now: Now,
     /// Where queues are counted.
     pub queues: QueueMetrics,
-    /// Chance.
     pub chance: Chance,
     /// Tells when to end.
     pub stopping: Stopping,

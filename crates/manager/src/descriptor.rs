@@ -87,7 +87,6 @@ pub enum SelectionError {
     /// No controller has it.
     #[error("unknown controller {name:?}; use one of {}", known.join(", "))]
     Unknown {
-        /// The name.
         name: String,
         /// Those that there are.
         known: Vec<&'static str>,
@@ -95,7 +94,6 @@ pub enum SelectionError {
     /// The real program has it.
     #[error("the controller {name} is not supported yet; remove it from the list")]
     Unwritten {
-        /// The name.
         name: &'static str,
     },
 }

@@ -62,7 +62,6 @@ pub struct Program<S: 'static> {
     pub pages: Pages,
     /// The time.
     pub now: Now,
-    /// Chance.
     pub chance: Chance,
 }
 
@@ -89,21 +88,17 @@ pub enum FrameError {
     Client {
         /// Whose.
         name: String,
-        /// Why not.
         source: ClientError,
     },
     /// A controller could not be started.
     #[error("start {name}")]
     Start {
-        /// Which.
         name: &'static str,
-        /// Why not.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A controller has ended, which none does by itself.
     #[error("{name} has ended")]
     Ended {
-        /// Which.
         name: &'static str,
     },
     /// The lease was lost.

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 /// A gate and what it is unless it is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
-    /// Its name.
     pub name: &'static str,
     /// Whether it is on.
     pub on: bool,
@@ -21,7 +20,6 @@ pub enum GateError {
     /// No gate has that name.
     #[error("unknown feature gate {name:?}; use one of {}", list(known))]
     Unknown {
-        /// The name.
         name: String,
         /// Those that there are.
         known: Vec<&'static str>,

@@ -38,7 +38,6 @@ impl Default for Durations {
 pub struct Election {
     /// Where the lease is.
     pub leases: Api<Lease>,
-    /// Its name.
     pub name: String,
     /// Unlike that of any other process, such as `host_uuid`.
     pub identity: String,

@@ -68,15 +68,12 @@ pub enum ServingError {
     /// The address.
     #[error("listen on {address}")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// Why not.
         source: std::io::Error,
     },
     /// A path that is always allowed.
     #[error("read the paths that are always allowed")]
     Path(#[from] PathError),
-    /// The certificate.
     #[error("prepare the certificate")]
     Certificate(#[from] CertificateError),
 }

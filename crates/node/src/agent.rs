@@ -81,7 +81,6 @@ pub struct Settings {
     pub root: PathBuf,
     /// Where the logs of containers go: `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log`.
     pub logs: PathBuf,
-    /// Runs pods.
     pub runtime: Arc<dyn PodRuntime>,
     /// Keeps images.
     pub images: Arc<dyn ImageStore>,

@@ -46,7 +46,6 @@ pub(crate) struct Arguments {
 enum Outlook {
     /// It is on its way.
     Goes,
-    /// It runs.
     Runs,
     /// It is stopped, and nobody wants it otherwise.
     Rests,

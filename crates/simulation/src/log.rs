@@ -29,14 +29,11 @@ pub enum Entry {
     },
     /// What happened to a process, what the user did, what did not hold.
     Note {
-        /// When.
         at: Seconds,
-        /// What.
         text: String,
     },
     /// What a controller logged.
     Logged {
-        /// When.
         at: Seconds,
         /// The line.
         text: String,
@@ -85,9 +82,7 @@ impl Entry {
 pub struct About {
     /// Empty for cluster-wide kinds.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 

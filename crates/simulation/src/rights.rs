@@ -8,7 +8,6 @@ use apiserver::{Attributes, Identity, MASTERS};
 /// Something that a process did, or tried to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
-    /// Who.
     pub user: String,
     /// Such as `patch`.
     pub verb: String,

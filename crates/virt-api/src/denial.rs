@@ -16,7 +16,6 @@ pub struct Denial {
     pub causes: Vec<Cause>,
     /// The kind of the object, where it is wrong.
     pub kind: String,
-    /// Its name.
     pub name: String,
 }
 

@@ -55,7 +55,6 @@ pub enum Refusal {
     /// The run strategy decides about that alone.
     #[error("{strategy} does not support manual {verb} requests")]
     Strategy {
-        /// The strategy.
         strategy: Strategy,
         /// What was asked for.
         verb: &'static str,

@@ -55,13 +55,11 @@ const SNAPSHOT: &str = "VirtualMachineSnapshot";
 /// What the caches say about one clone.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The clone.
     pub clone: &'a Clone_,
     /// The source, if it is a VM.
     pub source: Option<&'a VirtualMachine>,
     /// The snapshot: the source, or the clone's own.
     pub snapshot: Option<&'a Snapshot>,
-    /// Its content.
     pub content: Option<&'a Content>,
     /// The clone's restore.
     pub restore: Option<&'a Restore>,

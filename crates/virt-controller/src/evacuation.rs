@@ -49,7 +49,6 @@ const DESCHEDULER: &str = "descheduler";
 /// What the caches say about one node.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The node.
     pub node: &'a Node,
     /// The instances that are on it.
     pub instances: Vec<Instance<'a>>,
@@ -62,7 +61,6 @@ pub struct Observed<'a> {
 /// An instance and what belongs to it.
 #[derive(Clone, Debug)]
 pub struct Instance<'a> {
-    /// The instance.
     pub vmi: &'a VirtualMachineInstance,
     /// The pods that it controls.
     pub pods: Vec<&'a Pod>,

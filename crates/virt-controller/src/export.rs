@@ -78,7 +78,6 @@ pub enum Source<'a> {
     Snapshot {
         /// If it is there.
         snapshot: Option<&'a Snapshot>,
-        /// Its content.
         content: Option<&'a Content>,
     },
     /// Something that admission would have refused.
@@ -88,7 +87,6 @@ pub enum Source<'a> {
 /// What the caches say about one export.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The export.
     pub export: &'a Export,
     /// What it is of.
     pub source: Source<'a>,
@@ -115,13 +113,11 @@ pub struct Observed<'a> {
 /// What to do about one export; empty at rest. In this order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExportPlan {
-    /// The service.
     pub service: Option<Box<Service>>,
     /// The secret for the token.
     pub token: Option<String>,
     /// Claims of a snapshot's copies.
     pub claims: Vec<PersistentVolumeClaim>,
-    /// The exporter.
     pub exporter: Option<Box<Exporter>>,
     /// The exporter's pod must go.
     pub delete_pod: Option<Target>,

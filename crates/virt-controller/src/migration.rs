@@ -64,7 +64,6 @@ use crate::vmi::{Event, Target};
 /// What the caches say about one migration.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The migration.
     pub migration: &'a Migration,
     /// The instance that it names; none if there is none.
     pub vmi: Option<&'a VirtualMachineInstance>,

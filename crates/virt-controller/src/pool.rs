@@ -64,7 +64,6 @@ pub const REVISION: &str = "kubevirt.io/vm-pool-revision-name";
 /// What the caches say about one pool.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The pool.
     pub pool: &'a VirtualMachinePool,
     /// The VMs that it controls.
     pub vms: Vec<&'a VirtualMachine>,
@@ -119,7 +118,6 @@ pub struct PoolPlan {
 /// A VM that must go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// Which.
     pub target: Target,
     /// Why, in words for an event.
     pub why: Why,

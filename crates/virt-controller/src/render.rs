@@ -133,7 +133,6 @@ pub struct Claim {
 /// What matters of a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// A quota bounds the sum of CPU limits, so that each pod must have one.
     pub quota_on_cpu_limits: bool,

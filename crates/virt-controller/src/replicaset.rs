@@ -90,7 +90,6 @@ pub struct ReplicaSetPlan {
 /// An instance that must go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// Which.
     pub target: Target,
     /// Whether it is over or lost, rather than too many.
     pub over: bool,

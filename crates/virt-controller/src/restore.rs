@@ -58,15 +58,12 @@ use words::{OTHER_PLACE, OTHER_TARGET};
 /// What the caches say about one restore.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The restore.
     pub restore: &'a Restore,
     /// The target.
     pub vm: Option<&'a VirtualMachine>,
     /// The target's instance.
     pub vmi: Option<&'a VirtualMachineInstance>,
-    /// The snapshot.
     pub snapshot: Option<&'a Snapshot>,
-    /// Its content.
     pub content: Option<&'a Content>,
     /// VolumeSnapshots of the content, by name.
     pub copies: BTreeMap<&'a str, &'a VolumeSnapshot>,
@@ -87,7 +84,6 @@ pub struct Observed<'a> {
 /// A claim that goes, so that one of its name can be made of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replaced {
-    /// The claim.
     pub claim: Target,
     /// The VolumeSnapshot that has its bytes, which is to be looked at once more: bytes do not come back.
     pub copy: String,

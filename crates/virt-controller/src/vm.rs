@@ -49,7 +49,6 @@ use run_strategy::{Instance, Stage, Wish};
 /// What the caches say about one VM.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The VM.
     pub vm: &'a VirtualMachine,
     /// The instance of its name, whoever controls it.
     pub instance: Option<&'a VirtualMachineInstance>,
@@ -101,19 +100,17 @@ pub struct Plan {
     pub recheck_after: Option<Duration>,
 }
 
-/// A start.
+/// An instance to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
     /// What it starts from.
     pub revision: ControllerRevision,
-    /// The instance.
     pub instance: VirtualMachineInstance,
 }
 
-/// A stop.
+/// An instance to delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
-    /// Which.
     pub target: Target,
     /// The version that was seen.
     pub version: String,

@@ -46,7 +46,6 @@ pub(crate) use conditions::not_running;
 /// What the caches say about one instance.
 #[derive(Clone, Debug)]
 pub struct Observed<'a> {
-    /// The instance.
     pub vmi: &'a VirtualMachineInstance,
     /// The pods that it controls.
     pub pods: Vec<&'a Pod>,
@@ -93,16 +92,13 @@ pub struct Plan {
 /// One object, named such that no namesake is hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
 }
 
 /// A pod that must go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// Which.
     pub target: Target,
     /// Seconds, if other than the pod's own.
     pub grace: Option<u32>,

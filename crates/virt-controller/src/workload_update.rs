@@ -73,7 +73,6 @@ pub struct Observed<'a> {
 /// An instance and what belongs to it.
 #[derive(Clone, Debug)]
 pub struct Instance<'a> {
-    /// The instance.
     pub vmi: &'a VirtualMachineInstance,
     /// The pods that it controls.
     pub pods: Vec<&'a Pod>,

@@ -30,7 +30,6 @@ const VMS: [(&str, &str, &str); 4] = [
 struct Deviation {
     /// Where; everything below it is covered too. `*` stands for anything.
     path: String,
-    /// Why.
     reason: String,
 }
 

@@ -25,7 +25,6 @@ const KEPT: &str = "kubevirts";
 pub struct Registration {
     /// The namespace of its Service.
     pub namespace: String,
-    /// The Service.
     pub service: String,
     /// The Service's port.
     pub port: u16,

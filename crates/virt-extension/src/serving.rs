@@ -56,7 +56,6 @@ pub struct Extension {
     pub address: SocketAddr,
     /// The serving certificate, as PEM. When the files change, new connections get what is in them.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
     /// With the rights of virt-api.
     pub client: Client,
@@ -74,9 +73,7 @@ pub enum StartError {
     /// The address.
     #[error("listen on {address}")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// Why not.
         source: std::io::Error,
     },
     /// The serving certificate.

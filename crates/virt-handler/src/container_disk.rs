@@ -13,9 +13,7 @@ pub enum OfferError {
     /// The socket could not be made.
     #[error("listen on {}", path.display())]
     Listen {
-        /// Where.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
     /// The program could not be copied.
@@ -23,7 +21,6 @@ pub enum OfferError {
     Install {
         /// Where to.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
     /// Nobody could tell it to end.

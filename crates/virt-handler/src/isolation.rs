@@ -36,7 +36,6 @@ pub(crate) enum IsolationError {
     Look {
         /// Its number.
         pid: u32,
-        /// Why not.
         source: io::Error,
     },
     /// It ended while we looked.

@@ -51,9 +51,7 @@ pub(crate) enum RecordError {
     /// The file could not be written or removed.
     #[error("keep {path}")]
     Keep {
-        /// Which.
         path: PathBuf,
-        /// Why not.
         source: io::Error,
     },
 }

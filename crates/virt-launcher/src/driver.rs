@@ -76,7 +76,6 @@ pub struct Launch {
 /// Where a guest comes from.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
-    /// It boots.
     Boot {
         /// Not before somebody unpauses it.
         paused: bool,

@@ -26,7 +26,6 @@ pub(crate) const STATUS: &str = "orlop.dev:status";
 pub enum Component {
     /// Kubernetes' controllers; each of them has an account.
     ControllerManager,
-    /// The scheduler.
     Scheduler,
     /// The controllers of virtual machines.
     VirtController,

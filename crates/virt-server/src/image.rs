@@ -7,7 +7,6 @@ use crate::Component;
 
 /// Refuses the machine's image to everybody but virt-controller and the controller of DataVolumes.
 pub(crate) struct OnlyForLaunchers {
-    /// The image.
     pub(crate) image: String,
 }
 

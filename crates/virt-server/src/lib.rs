@@ -73,7 +73,6 @@ pub enum StartError {
     Kind {
         /// Its definition.
         name: String,
-        /// Why not.
         source: Box<kube::Error>,
     },
     /// Nobody says when the kinds are served.
@@ -82,9 +81,7 @@ pub enum StartError {
     /// A role or its binding was not made.
     #[error("create the role {name}")]
     Role {
-        /// Which.
         name: String,
-        /// Why not.
         source: Box<kube::Error>,
     },
 }

@@ -222,7 +222,6 @@ pub enum Input {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum WatchdogAction {
-    /// Resets it.
     Reset,
     /// Ends it.
     Poweroff,

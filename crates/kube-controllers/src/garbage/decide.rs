@@ -39,7 +39,6 @@ pub(super) enum Plan {
     LetGo,
     /// Remove the references to these owners, the others stay.
     Release(BTreeSet<Uid>),
-    /// Delete it.
     Delete {
         /// What becomes of its dependents.
         policy: PropagationPolicy,

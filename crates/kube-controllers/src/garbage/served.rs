@@ -15,7 +15,6 @@ const STALE: &str = "Stale";
 /// Why it is not known what is served.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DiscoveryError {
-    /// It refused.
     #[error("cannot read the kinds of the server")]
     Refused(#[from] kube::Error),
     /// No server serves nothing.

@@ -49,7 +49,7 @@ pub struct NodeLifecycleController {
     pods: Cache<Pod>,
     queue: Queue<Work>,
     recorder: Recorder,
-    memory: Arc<Mutex<Memory>>,
+    history: Arc<Mutex<HealthHistory>>,
     /// There are nodes to be watched over.
     appeared: Arc<Notify>,
     now: Now,
@@ -81,7 +81,7 @@ impl About for Work {
 
 /// What is remembered between two looks.
 #[derive(Default)]
-struct Memory {
+struct HealthHistory {
     health: BTreeMap<String, Health>,
     zones: Zones,
     /// The version on top of which something was written: until the cache shows another there is nothing to do.
@@ -101,23 +101,23 @@ impl NodeLifecycleController {
             pods: indexes::pods(&context.caches),
             queue: context.queue(NAME),
             recorder: context.recorder.of(COMPONENT),
-            memory: Arc::default(),
+            history: Arc::default(),
             appeared: Arc::default(),
             now: context.now.clone(),
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    fn history(&self) -> MutexGuard<'_, HealthHistory> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it shows of itself.
     pub(crate) fn page(&self) -> Page<Work> {
-        let memory = self.memory.clone();
+        let history = self.history.clone();
         let remembered = move || {
-            let memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-            let written = memory.written.iter();
-            let healths = memory.health.iter().map(|(node, health)| format!("the node {node}: {health:?}"));
+            let history = history.lock().unwrap_or_else(PoisonError::into_inner);
+            let written = history.written.iter();
+            let healths = history.health.iter().map(|(node, health)| format!("the node {node}: {health:?}"));
             healths
                 .chain(written.map(|(work, version)| format!("{work}: written on top of version {version}")))
                 .collect()
@@ -177,9 +177,9 @@ impl NodeLifecycleController {
                 self.see(node);
                 self.queue.add(Work::Node(key.name));
             } else {
-                let mut memory = self.memory();
-                memory.health.remove(name);
-                memory.written.remove(&Work::Node(key.name));
+                let mut history = self.history();
+                history.health.remove(name);
+                history.written.remove(&Work::Node(key.name));
             }
         }
     }
@@ -190,7 +190,7 @@ impl NodeLifecycleController {
         loop {
             let change = changes.next().await;
             match change.new {
-                None => drop(self.memory().written.remove(&Work::Pod(change.key))),
+                None => drop(self.history().written.remove(&Work::Pod(change.key))),
                 Some(pod) if is_ready(&pod) && self.is_lost(&pod) => self.queue.add(Work::Pod(change.key)),
                 Some(_) => {}
             }
@@ -201,7 +201,7 @@ impl NodeLifecycleController {
     async fn monitor(&self) {
         loop {
             let appeared = self.appeared.notified();
-            if self.memory().health.is_empty() {
+            if self.history().health.is_empty() {
                 appeared.await;
             }
             sleep(self.look()).await;
@@ -212,16 +212,16 @@ impl NodeLifecycleController {
     fn look(&self) -> Duration {
         let now = Instant::now();
         let nodes = self.nodes.all();
-        let mut memory = self.memory();
-        let silent = |memory: &Memory, node: &Node| is_silent(memory, &node.name_any(), now);
-        let members: Vec<Member> = nodes.iter().map(|node| Member::of(node, silent(&memory, node))).collect();
-        let looked = memory.zones.look(&members, &self.options, now);
+        let mut history = self.history();
+        let silent = |history: &HealthHistory, node: &Node| is_silent(history, &node.name_any(), now);
+        let members: Vec<Member> = nodes.iter().map(|node| Member::of(node, silent(&history, node))).collect();
+        let looked = history.zones.look(&members, &self.options, now);
         if looked.recovered {
-            memory.health.values_mut().for_each(|health| health.pardon(&self.options, now));
+            history.health.values_mut().for_each(|health| health.pardon(&self.options, now));
         }
         for node in &nodes {
-            let (name, silent) = (node.name_any(), silent(&memory, node));
-            if silent || decide(node, silent, memory.zones.permission(&name), (self.now)()) != Plan::Nothing {
+            let (name, silent) = (node.name_any(), silent(&history, node));
+            if silent || decide(node, silent, history.zones.permission(&name), (self.now)()) != Plan::Nothing {
                 self.queue.add(Work::Node(name));
             }
         }
@@ -232,9 +232,9 @@ impl NodeLifecycleController {
         let name = node.name_any();
         let lease = self.leases.get(&Key { namespace: LEASES.to_owned(), name: name.clone() });
         let now = (Instant::now(), (self.now)());
-        let mut memory = self.memory();
-        let known = memory.health.remove(&name);
-        memory.health.insert(name, Health::see(known, node, lease.as_deref(), &self.options, now));
+        let mut history = self.history();
+        let known = history.health.remove(&name);
+        history.health.insert(name, Health::see(known, node, lease.as_deref(), &self.options, now));
     }
 
     fn node(&self, name: &str) -> Option<Arc<Node>> {
@@ -245,7 +245,7 @@ impl NodeLifecycleController {
     fn is_lost(&self, pod: &Pod) -> bool {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).and_then(|name| self.node(name));
         node.is_some_and(|node| {
-            ready(&node) == Some("Unknown") && is_silent(&self.memory(), &node.name_any(), Instant::now())
+            ready(&node) == Some("Unknown") && is_silent(&self.history(), &node.name_any(), Instant::now())
         })
     }
 
@@ -273,11 +273,11 @@ impl NodeLifecycleController {
     async fn reconcile_node(&self, work: &Work, node: &Node) -> Result<(), kube::Error> {
         let name = node.name_any();
         let (silent, permission) = {
-            let memory = self.memory();
-            if memory.is_written(work, node.resource_version().as_ref()) {
+            let history = self.history();
+            if history.is_written(work, node.resource_version().as_ref()) {
                 return Ok(());
             }
-            (is_silent(&memory, &name, Instant::now()), memory.zones.permission(&name))
+            (is_silent(&history, &name, Instant::now()), history.zones.permission(&name))
         };
         match decide(node, silent, permission, (self.now)()) {
             Plan::Nothing => Ok(()),
@@ -290,7 +290,7 @@ impl NodeLifecycleController {
         let name = node.name_any();
         // If our watch is cut, it is us who hear nothing.
         let lease = find(&self.fresh_leases, &name).await?;
-        if let Some(health) = self.memory().health.get_mut(&name)
+        if let Some(health) = self.history().health.get_mut(&name)
             && health.is_news(lease.as_ref())
         {
             health.pardon(&self.options, Instant::now());
@@ -300,7 +300,7 @@ impl NodeLifecycleController {
         let patch = on_top_of(node, &json!({ "status": { "conditions": conditions } }));
         let api: Api<Node> = Api::all(self.client.clone());
         unless_gone(api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await)?;
-        self.memory().wrote(work, node.resource_version());
+        self.history().wrote(work, node.resource_version());
         tracing::info!(node = name, "a node stopped responding");
         if was_ready {
             self.tell(node, "NodeNotReady", &format!("Node {name} status is now: NodeNotReady"));
@@ -320,7 +320,7 @@ impl NodeLifecycleController {
         let patch = on_top_of(node, &json!({ "spec": { "taints": taints } }));
         let api: Api<Node> = Api::all(self.client.clone());
         unless_gone(api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
-        self.memory().wrote(work, node.resource_version());
+        self.history().wrote(work, node.resource_version());
         tracing::info!(node = name, ?permission, "the taints of a node changed");
         Ok(())
     }
@@ -330,7 +330,7 @@ impl NodeLifecycleController {
         let Some(condition) = pod_condition(pod, "Ready").filter(|_| is_ready(pod) && self.is_lost(pod)) else {
             return Ok(());
         };
-        if self.memory().is_written(work, pod.resource_version().as_ref()) {
+        if self.history().is_written(work, pod.resource_version().as_ref()) {
             return Ok(());
         }
         let mut condition = condition.clone();
@@ -338,13 +338,13 @@ impl NodeLifecycleController {
         condition.last_transition_time = Some(whole_second((self.now)()));
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
         patch_pod_status(&api, pod, &json!({ "conditions": [condition] })).await?;
-        self.memory().wrote(work, pod.resource_version());
+        self.history().wrote(work, pod.resource_version());
         self.recorder.record(pod, Kind::Warning, "NodeNotReady", "Node is not ready");
         Ok(())
     }
 }
 
-impl Memory {
+impl HealthHistory {
     fn is_written(&self, work: &Work, version: Option<&String>) -> bool {
         version.is_some() && self.written.get(work) == version
     }
@@ -356,8 +356,8 @@ impl Memory {
     }
 }
 
-fn is_silent(memory: &Memory, node: &str, now: Instant) -> bool {
-    memory.health.get(node).is_some_and(|health| health.is_silent(now))
+fn is_silent(history: &HealthHistory, node: &str, now: Instant) -> bool {
+    history.health.get(node).is_some_and(|health| health.is_silent(now))
 }
 
 /// A patch that holds only if nobody wrote meanwhile: neither a sign of life nor another's taint is lost.

@@ -20,7 +20,6 @@ const MASTERS: &str = "system:masters";
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{path:?} may only have a * at the end")]
 pub struct PathError {
-    /// The path.
     pub path: String,
 }
 

@@ -22,7 +22,6 @@ pub enum CertificateSource {
     Files {
         /// The certificate and those between it and its authority.
         certificate: PathBuf,
-        /// Its key.
         key: PathBuf,
     },
     /// `NAME.crt` and `NAME.key` in this folder, by the manager's name. If they are missing they are made: signed by

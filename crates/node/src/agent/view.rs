@@ -16,7 +16,6 @@ pub(super) enum At<'a> {
     Absent { attempt: u32 },
     /// About to run.
     Created,
-    /// It runs.
     Running { attempt: u32, id: &'a str, started_at: Timestamp },
     /// It ran.
     Ended(&'a End),

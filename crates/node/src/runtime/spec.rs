@@ -156,7 +156,6 @@ pub struct PodState {
 pub enum ContainerState {
     /// It was asked for and is about to run.
     Created { attempt: u32 },
-    /// It runs.
     Running {
         attempt: u32,
         /// Its name for the runtime, unique on this machine.

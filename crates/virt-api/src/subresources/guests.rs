@@ -14,11 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestName {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: String,
     /// The node that it is on.
     pub node: String,
@@ -58,9 +55,7 @@ pub enum Question {
 pub enum Reply {
     /// It is done.
     Done,
-    /// An object.
     Object(Value),
-    /// A picture.
     Picture(Bytes),
 }
 
@@ -80,12 +75,10 @@ pub enum Way {
     },
     /// A TCP port, dialled from within its pod.
     Port {
-        /// The port.
         port: u16,
     },
     /// A UDP port, the same way: each read of the connection is a datagram, and so is each write.
     Datagrams {
-        /// The port.
         port: u16,
     },
 }

@@ -45,7 +45,6 @@ pub(super) enum Action {
 pub(super) enum Scope {
     /// The version itself. Everybody may ask.
     Version,
-    /// A namespace.
     Namespace,
     Vm,
     Instance,

@@ -26,7 +26,6 @@ pub struct Waiting {
     pub urgency: Urgency,
     /// When somebody asked for it.
     pub created: Option<Timestamp>,
-    /// Its UID.
     pub uid: String,
     /// The node that the guest is on.
     pub node: String,

@@ -11,7 +11,6 @@ pub enum PatchError {
     Operation {
         /// As it came.
         text: String,
-        /// Why not.
         source: serde_json::Error,
     },
     /// An operation does not fit the VM.
@@ -19,7 +18,6 @@ pub enum PatchError {
     Apply {
         /// As it came.
         text: String,
-        /// Why not.
         source: json_patch::PatchError,
     },
     /// What came out is not a VM.

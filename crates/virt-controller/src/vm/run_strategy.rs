@@ -27,7 +27,6 @@ pub enum Stage {
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Nothing.
     Nothing,
     /// An instance. `paused` if whoever asked wants to let it go by hand.
     Start {

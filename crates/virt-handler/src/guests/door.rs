@@ -38,7 +38,6 @@ pub struct DoorSettings {
     pub advertised: String,
     /// A certificate that names this node, as PEM.
     pub certificate: PathBuf,
-    /// Its key.
     pub key: PathBuf,
     /// Who signs virt-api's certificate.
     pub authorities: PathBuf,
@@ -61,12 +60,9 @@ pub enum DoorError {
     /// The address.
     #[error("listen on {address} for virt-api")]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// Why not.
         source: io::Error,
     },
-    /// The certificates.
     #[error("use the certificates for virt-api")]
     Certificate(#[from] CertificateError),
 }

@@ -28,7 +28,6 @@ pub struct Reference {
     pub subject: Subject,
     /// Where it is.
     pub scope: Scope,
-    /// Its name.
     pub name: String,
     /// The revision that stands for it, if the VM is bound to one.
     pub revision: Option<String>,

@@ -38,7 +38,6 @@ pub(super) enum Place {
     Data,
     /// In a directory of the owner's choice.
     Directory {
-        /// Which.
         path: PathBuf,
     },
     /// On the XFS in a file of the data directory.
@@ -92,7 +91,6 @@ pub(super) enum Next {
     Record(Place),
     /// Makes the file, with an XFS in it.
     Make(u64),
-    /// Mounts it.
     Mount,
     /// Makes the file larger.
     Extend(u64),
