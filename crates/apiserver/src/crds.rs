@@ -7,37 +7,53 @@ pub(crate) mod orphans;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::time::sleep;
 
 use crate::meta;
-use crate::registry::{Registry, Resource};
+use crate::registry::{Registry, Resource, forget_unused_parts};
 use crate::server::Inner;
-use crate::store::{DEFINITIONS, Draft, Expect, Key, Object, Write, WriteError};
+use crate::store::{DEFINITIONS, Draft, Expect, Key, Object, Table, Write, WriteError};
 use crate::strategy::{crd, set_condition};
 use crate::verbs::delete_everything;
+
+/// After so long, requests have let go of what was served when they came, and watches of what changed have ended.
+const LATER: Duration = Duration::from_secs(10);
 
 /// Runs until the server is gone.
 pub(crate) async fn run(server: std::sync::Weak<Inner>) {
     let Some(mut changes) = server.upgrade().map(|server| server.store.history(&DEFINITIONS.into()).follow()) else {
         return;
     };
+    // Whether requests and watches may still hold what is no longer served.
+    let mut lingers = false;
     loop {
         let Some(server) = server.upgrade() else { return };
-        let waiting = pass(&server).await;
+        let Passed { waiting, let_go } = pass(&server).await;
+        lingers |= let_go;
         // Objects that something holds go on their own time; only their table tells when.
         let held = waiting.map(|table| server.store.history(&table).follow());
         drop(server);
-        let more = match held {
-            Some(mut held) => tokio::select! {
-                biased;
-                changed = changes.changed() => changed.is_ok(),
-                changed = held.changed() => changed.is_ok(),
-            },
-            None => changes.changed().await.is_ok(),
+        let released = async {
+            match held {
+                Some(mut held) => held.changed().await.is_ok(),
+                None => std::future::pending().await,
+            }
+        };
+        let more = tokio::select! {
+            biased;
+            changed = changes.changed() => changed.is_ok(),
+            changed = released => changed,
+            () = sleep(LATER), if lingers => {
+                lingers = false;
+                forget_unused_parts();
+                true
+            }
         };
         if !more {
             return;
@@ -45,8 +61,16 @@ pub(crate) async fn run(server: std::sync::Weak<Inner>) {
     }
 }
 
-/// Looks at all definitions once. Gives a table that it waits for, if one that goes has objects left.
-async fn pass(server: &Arc<Inner>) -> Option<crate::store::Table> {
+/// What came of a look at all definitions.
+struct Passed {
+    /// A table that it waits for, if a definition that goes has objects left.
+    waiting: Option<Table>,
+    /// Whether something is served no longer, or in another form.
+    let_go: bool,
+}
+
+/// Looks at all definitions once.
+async fn pass(server: &Arc<Inner>) -> Passed {
     let mut waiting = None;
     let objects = server.store.snapshot().objects(DEFINITIONS);
     for (key, object) in &objects {
@@ -72,11 +96,11 @@ async fn pass(server: &Arc<Inner>) -> Option<crate::store::Table> {
         }
     }
     let current = server.store.snapshot().objects(DEFINITIONS);
-    publish(server, &current);
+    let let_go = publish(server, &current);
     if let Err(error) = orphans::remove(server).await {
         tracing::warn!(%error, "cannot delete objects without a definition");
     }
-    waiting
+    Passed { waiting, let_go }
 }
 
 /// Sets conditions and accepted names; all at once, because nothing in between is of use to anyone.
@@ -152,7 +176,7 @@ async fn remove(
     key: &Key,
     object: &Object,
     mut definition: Value,
-) -> Result<Option<crate::store::Table>, WriteError> {
+) -> Result<Option<Table>, WriteError> {
     let now = server.clock.now();
     if !meta::list(&definition, "finalizers").contains(&crd::CLEANUP) {
         return Ok(None);
@@ -204,13 +228,26 @@ async fn write(server: &Inner, key: &Key, object: &Object, put: Option<&Value>) 
     server.store.write(write).await.map(drop)
 }
 
-/// Serves what is established, and no longer what is gone.
-fn publish(server: &Inner, definitions: &crate::store::Objects) {
-    let mut registry = Registry::clone(&server.registry.load());
-    if refresh(&mut registry, definitions.iter().map(|(_, object)| (object.revision, object.draft.text()))) {
-        server.registry.store(Arc::new(registry));
-        server.registry_changes.raise();
+/// Serves what is established, and no longer what is gone. Tells whether something was served before that is not any more.
+fn publish(server: &Inner, definitions: &crate::store::Objects) -> bool {
+    let before = server.registry.load_full();
+    let mut registry = Registry::clone(&before);
+    if !refresh(&mut registry, definitions.iter().map(|(_, object)| (object.revision, object.draft.text()))) {
+        return false;
     }
+    let registry = Arc::new(registry);
+    server.registry.store(registry.clone());
+    server.registry_changes.raise();
+    let is_kept = |one: &Arc<Resource>| registry.get(&one.group, &one.plural).is_some_and(|now| Arc::ptr_eq(now, one));
+    let let_go = !before.resources().all(is_kept);
+    if let_go {
+        drop(before);
+        forget_unused_parts();
+        server.metrics.keep(|group, version, resource| {
+            registry.get(group, resource).is_some_and(|resource| resource.version(version).is_some())
+        });
+    }
+    let_go
 }
 
 /// Brings a registry up to date with definitions. Tells whether anything changed.
@@ -326,5 +363,66 @@ impl<'a> Head<'a> {
             hasher.update(part.as_bytes());
         }
         hasher.finalize()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request};
+    use http_body_util::Full;
+    use serde_json::json;
+    use tower::Service as _;
+
+    use crate::identity::Identity;
+    use crate::registry::parts;
+    use crate::{ApiServer, Place};
+
+    use super::*;
+
+    async fn ask(server: &ApiServer, method: Method, path: &str, body: &Value) -> u16 {
+        let request = Request::builder().method(method).uri(path).header("content-type", "application/json");
+        let request = request.body(Full::new(Bytes::from(body.to_string()))).unwrap();
+        server.for_identity(Identity::admin()).call(request).await.unwrap().status().as_u16()
+    }
+
+    /// Other tests of this process take in some schemas meanwhile, but none of so many parts.
+    #[tokio::test(start_paused = true)]
+    async fn the_parts_of_a_schema_go_with_its_definition() {
+        const MANY: usize = 20_000;
+        let server = ApiServer::builder(Place::Memory).seed(1).start().await.unwrap();
+        let fields: serde_json::Map<String, Value> =
+            (0..MANY).map(|turn| (format!("f{turn}"), json!({ "type": "string", "maxLength": turn }))).collect();
+        let version = json!({
+            "name": "v1",
+            "served": true,
+            "storage": true,
+            "schema": { "openAPIV3Schema": { "type": "object", "properties": fields } },
+        });
+        let definition = json!({
+            "metadata": { "name": "shrubs.example.com" },
+            "spec": {
+                "group": "example.com",
+                "scope": "Cluster",
+                "names": { "plural": "shrubs", "singular": "shrub", "kind": "Shrub" },
+                "versions": [version],
+            },
+        });
+        let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let shrubs = "/apis/example.com/v1/shrubs";
+        assert_eq!(ask(&server, Method::POST, definitions, &definition).await, 201);
+        while ask(&server, Method::GET, shrubs, &Value::Null).await != 200 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let shrub = json!({ "apiVersion": "example.com/v1", "kind": "Shrub", "metadata": { "name": "s" } });
+        assert_eq!(ask(&server, Method::POST, shrubs, &shrub).await, 201);
+        assert!(parts() >= MANY);
+        let path = format!("{definitions}/shrubs.example.com");
+        assert_eq!(ask(&server, Method::DELETE, &path, &json!({})).await, 200);
+        // What deleted the definition still held all that was served when it began.
+        let deadline = tokio::time::Instant::now() + LATER * 2;
+        while parts() >= MANY {
+            assert!(tokio::time::Instant::now() < deadline, "they stay");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -203,7 +203,7 @@ pub(crate) struct Cache(Mutex<Cached>);
 
 #[derive(Default)]
 struct Cached {
-    of: Option<Arc<Registry>>,
+    of: Weak<Registry>,
     /// By whether they are of the core group, and by their version.
     documents: BTreeMap<(bool, &'static str), Document>,
 }
@@ -219,8 +219,8 @@ impl Cache {
     ) -> Result<Document, InvalidHeaderValue> {
         // Whoever comes while it is made waits for it instead of making another.
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !cached.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, registry)) {
-            *cached = Cached { of: Some(registry.clone()), documents: BTreeMap::new() };
+        if !std::ptr::eq(cached.of.as_ptr(), Arc::as_ptr(registry)) {
+            *cached = Cached { of: Arc::downgrade(registry), documents: BTreeMap::new() };
         }
         match cached.documents.entry((core, document)) {
             Entry::Occupied(known) => Ok(known.get().clone()),

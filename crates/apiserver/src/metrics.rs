@@ -1,5 +1,7 @@
 //! Counts and latencies under the names that dashboards of Kubernetes know.
 
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
@@ -12,7 +14,8 @@ use prometheus_client::registry::Registry;
 use crate::StoreSize;
 use crate::audit;
 
-/// What a request was, as labels. All come from the table of resources or from small sets: nothing a client invents.
+/// What a request was, as labels. All come from the table of resources or from small sets: nothing a client invents. What
+/// definitions add goes with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Labels {
     pub(crate) verb: String,
@@ -34,6 +37,13 @@ struct WithCode {
     code: u16,
 }
 
+impl WithCode {
+    fn labels(&self) -> Labels {
+        let Self { verb, group, version, resource, subresource, scope, code: _ } = self.clone();
+        Labels { verb, group, version, resource, subresource, scope }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfResource {
     resource: String,
@@ -48,6 +58,8 @@ pub(crate) struct Metrics {
     quota: Gauge,
     running: Gauge,
     watches: Gauge,
+    /// What was counted, by group, version and resource: definitions come and go, and with them what was counted for them.
+    counted: Mutex<BTreeMap<(String, String, String), HashSet<WithCode>>>,
 }
 
 /// One of what is counted as long as it lasts: a request that is worked on, an open watch.
@@ -72,6 +84,7 @@ impl Metrics {
             quota: Gauge::default(),
             running: Gauge::default(),
             watches: Gauge::default(),
+            counted: Mutex::default(),
         };
         let mut registry = Registry::default();
         registry.register(
@@ -124,10 +137,33 @@ impl Metrics {
 
     pub(crate) fn record(&self, labels: &Labels, code: u16, took: Duration) {
         let Labels { verb, group, version, resource, subresource, scope } = labels.clone();
-        self.requests.get_or_create(&WithCode { verb, group, version, resource, subresource, scope, code }).inc();
+        let counted = WithCode { verb, group, version, resource, subresource, scope, code };
+        let is_new = self.requests.get(&counted).is_none();
+        self.requests.get_or_create(&counted).inc();
+        if is_new {
+            let of = (counted.group.clone(), counted.version.clone(), counted.resource.clone());
+            self.counted().entry(of).or_default().insert(counted);
+        }
         if labels.verb != "WATCH" {
             self.durations.get_or_create(labels).observe(took.as_secs_f64());
         }
+    }
+
+    fn counted(&self) -> MutexGuard<'_, BTreeMap<(String, String, String), HashSet<WithCode>>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets what was counted for resources that are no longer served, by group, version and name.
+    pub(crate) fn keep(&self, is_served: impl Fn(&str, &str, &str) -> bool) {
+        self.counted().retain(|(group, version, resource), series| {
+            // Pages are no resources.
+            let keeps = resource.is_empty() || is_served(group, version, resource);
+            for one in series.iter().filter(|_| !keeps) {
+                self.requests.remove(one);
+                self.durations.remove(&one.labels());
+            }
+            keeps
+        });
     }
 
     /// All of it as text.

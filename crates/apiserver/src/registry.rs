@@ -12,7 +12,9 @@ use crate::status::Subject;
 use crate::store::{FieldPath, Table};
 use crate::strategy::Strategy;
 
-pub(crate) use custom::{Column, Custom, ScalePaths};
+#[cfg(test)]
+pub(crate) use custom::parts;
+pub(crate) use custom::{Column, Custom, ScalePaths, forget_unused_parts};
 
 /// One resource: all of its versions share one table of the store.
 pub(crate) struct Resource {

@@ -14,7 +14,8 @@
 //! - An object that cannot be read does not keep the others from being served, and can be deleted.
 //! - It does not grow beyond its quota; what makes it smaller always passes ([`size`]),
 //!   on a full disk as well ([`reserve`]).
-//! - A history holds every change of its table since [`History::start`], in order; who falls behind it must start anew.
+//! - A history holds every change of its table since [`History::start`], in order; who falls behind it must start anew. It goes
+//!   with the definition of its table.
 
 mod draft;
 #[cfg(test)]
@@ -241,8 +242,8 @@ pub(crate) struct Store {
 struct Shared {
     snapshot: ArcSwap<Snapshot>,
     histories: Mutex<BTreeMap<Table, Arc<History>>>,
-    /// Where histories begin: what was before is not known.
-    opened: u64,
+    /// Where new histories begin: what was before is not known.
+    known_since: AtomicU64,
     /// The most that all objects may have together, in bytes of JSON.
     quota: AtomicU64,
 }
@@ -281,7 +282,7 @@ impl Store {
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(snapshot),
             histories: Mutex::default(),
-            opened: revision,
+            known_since: AtomicU64::new(revision),
             quota: AtomicU64::new(UNLIMITED),
         });
         let (writes, orders) = mpsc::channel(MOST_WAITING);
@@ -342,8 +343,19 @@ impl Shared {
 
     fn history(&self, table: &Table) -> Arc<History> {
         let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
-        // Every write makes the history of its table: where there is none, nothing has happened since the opening.
-        let new = || Arc::new(History::new(self.opened));
+        // Every write makes the history of its table: where there is none, nothing has happened since the opening, or since
+        // a history was forgotten.
+        let new = || Arc::new(History::new(self.known_since.load(Ordering::Relaxed)));
         histories.entry(table.clone()).or_insert_with(new).clone()
+    }
+
+    /// Lets histories go, of which the writer has told everything up to this revision. Whoever reads one keeps it.
+    fn forget(&self, tables: &[Table], revision: u64) {
+        if tables.is_empty() {
+            return;
+        }
+        let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        self.known_since.store(revision, Ordering::Relaxed);
+        histories.retain(|table, _| !tables.contains(table));
     }
 }

@@ -20,6 +20,17 @@ const SUBRESOURCE_VERBS: [&str; 3] = ["get", "patch", "update"];
 /// Parts of schemas that were taken in, each once.
 static PARTS: LazyLock<Mutex<Interner>> = LazyLock::new(|| Mutex::new(Interner::new()));
 
+/// Lets go of those that no schema uses any more.
+pub(crate) fn forget_unused_parts() {
+    PARTS.lock().unwrap_or_else(PoisonError::into_inner).forget_unused();
+}
+
+/// How many there are.
+#[cfg(test)]
+pub(crate) fn parts() -> usize {
+    PARTS.lock().unwrap_or_else(PoisonError::into_inner).len()
+}
+
 /// One version of a custom resource.
 pub(crate) struct Custom {
     /// As text: parsed, it would take many times the memory, and it is hardly ever looked at.

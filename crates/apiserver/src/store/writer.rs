@@ -7,7 +7,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::size::is_vital;
 use super::sqlite::{CommitError, File};
-use super::{Change, Draft, Event, Expect, Key, Object, Order, Shared, Size, Snapshot, Table, Write, WriteError};
+use super::{
+    Change, DEFINITIONS, Draft, Event, Expect, Key, Object, Objects, Order, Shared, Size, Snapshot, Table, Write,
+    WriteError,
+};
 
 /// Writes in one commit, at most: whoever is first in it waits for the last.
 const MOST_AT_ONCE: usize = 256;
@@ -163,7 +166,12 @@ impl Batch {
 
     /// Histories first: whoever sees the new revision must find all changes up to it there. Readers of histories in
     /// turn go no further than the snapshot, so that nobody hears of an object that a get does not find.
-    fn publish(self, shared: &Shared, waiting: impl Iterator<Item = oneshot::Sender<Outcome>>) {
+    fn publish(mut self, shared: &Shared, waiting: impl Iterator<Item = oneshot::Sender<Outcome>>) {
+        let gone = self.undefined();
+        for table in &gone {
+            self.next.tables.remove(table);
+        }
+        let revision = self.next.revision;
         let mut changed = Vec::new();
         for (table, events) in self.events {
             let history = shared.history(&table);
@@ -174,9 +182,19 @@ impl Batch {
         for history in changed {
             history.wake();
         }
+        shared.forget(&gone, revision);
         for (done, outcome) in waiting.zip(self.outcomes) {
             // The client may have gone; then nobody needs the answer.
             drop(done.send(outcome));
         }
+    }
+
+    /// Empty tables whose definition is gone: nothing is left to be told of them. A definition has the name of its table.
+    fn undefined(&self) -> Vec<Table> {
+        let events = self.events.get(DEFINITIONS).into_iter().flatten();
+        let gone = events.filter(|event| event.change == Change::Deleted).map(|event| &event.key);
+        let gone = gone.filter(|key| self.next.get(DEFINITIONS, key).is_none());
+        let empty = |name: &str| self.next.tables.get(name).is_none_or(Objects::is_empty);
+        gone.filter(|key| empty(&key.name)).map(|key| Table::from(&*key.name)).collect()
     }
 }

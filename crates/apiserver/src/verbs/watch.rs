@@ -67,6 +67,8 @@ pub(super) fn run(call: &Call) -> Result<Response<Body>, Status> {
         resource: call.resource.clone(),
         _counted: call.server.metrics.watching(),
     };
+    // Of a definition that went or changed meanwhile nothing more is heard.
+    watcher.ended = !watcher.is_served();
     if let Some(asked) = options.at_least
         && asked > snapshot.revision
     {
@@ -248,10 +250,8 @@ impl Watcher {
             // Changes before the end: what happened in time is told.
             _ = self.changes.changed() => {}
             _ = self.registry.changed() => {
-                let now = self.server.registry.load();
-                let current = now.get(&self.resource.group, &self.resource.plural);
                 // The definition changed or went: clients come back and find what is served now.
-                self.ended = !current.is_some_and(|current| Arc::ptr_eq(current, &self.resource));
+                self.ended = !self.is_served();
             }
             () = sleep_until(self.deadline) => {
                 if self.next_bookmark.is_some() {
@@ -266,6 +266,12 @@ impl Watcher {
                 }
             }
         }
+    }
+
+    fn is_served(&self) -> bool {
+        let now = self.server.registry.load();
+        let current = now.get(&self.resource.group, &self.resource.plural);
+        current.is_some_and(|current| Arc::ptr_eq(current, &self.resource))
     }
 
     /// A change, as it looks through the selection: what comes into it is added, what leaves it deleted.

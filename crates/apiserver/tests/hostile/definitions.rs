@@ -105,3 +105,30 @@ async fn conditions_of_a_selector_are_few() {
     scene.server.delete(&format!("{DEFINITIONS}/shrubs.example.com"), &json!({})).await.expect(200);
     scene.end(&[]).await;
 }
+
+/// Counts, histories and empty tables stayed for ever; somebody may define and delete all day.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_counted_for_a_definition_goes_with_it() {
+    let scene = Scene::begin().await;
+    let metrics = async || {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        scene.server.client.request_text(request).await.unwrap()
+    };
+    for _ in 0..2 {
+        scene.server.define(&shrubs()).await;
+        let shrub = json!({ "apiVersion": "example.com/v1", "kind": "Shrub", "metadata": { "name": "s" } });
+        scene.server.post(SHRUBS, &shrub).await.expect(201);
+        // A watch that begins now hears of what comes, also of a table that was there before.
+        let mut frames = scene.server.watch(&format!("{SHRUBS}?watch=1")).await;
+        assert_eq!(frames.names(1).await, ["ADDED s"]);
+        scene.server.merge(&format!("{SHRUBS}/s"), &json!({ "spec": { "a": 1 } })).await.expect(200);
+        assert_eq!(frames.names(1).await, ["MODIFIED s"]);
+        assert!(metrics().await.contains("resource=\"shrubs\""));
+        scene.server.delete(&format!("{DEFINITIONS}/shrubs.example.com"), &json!({})).await.expect(200);
+        while scene.server.get(SHRUBS).await.code != 404 || metrics().await.contains("shrubs") {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(metrics().await.contains("resource=\"configmaps\""));
+    scene.end(&[]).await;
+}
