@@ -6,10 +6,12 @@ use api::vmi::EvictionStrategy;
 use virt_rules::config::{ClusterConfig, DefaultInterface, Gate, Stage};
 
 use crate::denial::{Denial, Problems, Reason};
+use crate::migration;
 use crate::object;
 use crate::request::{Known, Operation, Request, Response};
 
 const GATES: &str = "spec.configuration.developerConfiguration";
+const MIGRATIONS: &str = "spec.configuration.migrations";
 
 pub(crate) fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
     match request.operation {
@@ -42,6 +44,7 @@ fn write(request: &Request<'_>) -> Response {
     }
     check(&sent, &config, &mut problems);
     warnings.extend(deprecations(config.raw()));
+    warnings.extend(without_effect(config.raw()));
     object::decided(request.object, &sent, &sent, problems).with_warnings(warnings)
 }
 
@@ -64,6 +67,11 @@ fn check(kubevirt: &KubeVirt, config: &ClusterConfig, problems: &mut Problems) {
     } else if config.default_interface() == DefaultInterface::Bridge && !config.permit_bridge_on_pod_network() {
         problems
             .invalid(field, "bridge on the pod network is not permitted, so it cannot be the default; use masquerade");
+    }
+    let migrations = raw.migrations.as_ref();
+    if migrations.and_then(|migrations| migrations.network.as_deref()).is_some_and(|network| !network.is_empty()) {
+        let message = "a network of their own for migrations is not supported; remove it, and they go between the addresses of the nodes";
+        problems.unsupported(format!("{MIGRATIONS}.network"), message);
     }
     if let Some(other) = config.default_architecture().filter(|name| !["amd64", "arm64", "s390x"].contains(name)) {
         let field = "spec.configuration.architectureConfiguration.defaultArchitecture";
@@ -96,6 +104,34 @@ fn deprecations(raw: &KubeVirtConfiguration) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// What of KubeVirt's settings changes nothing here. They may well stand in an object that was KubeVirt's.
+fn without_effect(raw: &KubeVirtConfiguration) -> Vec<String> {
+    let Some(migrations) = &raw.migrations else { return Vec::new() };
+    let set = [
+        ("allowPostCopy", migrations.allow_post_copy == Some(true), migration::NO_POST_COPY),
+        ("disableTLS", migrations.disable_tls == Some(true), "has no effect; migrations always go over TLS"),
+        (
+            "unsafeMigrationOverride",
+            migrations.unsafe_migration_override == Some(true),
+            "has no effect; no migration needs it",
+        ),
+        (
+            "matchSELinuxLevelOnMigration",
+            migrations.match_se_linux_level_on_migration.is_some(),
+            "has no effect; launchers have no SELinux level of their own",
+        ),
+        (
+            "utilityVolumesTimeout",
+            migrations.utility_volumes_timeout.is_some(),
+            "has no effect; utility volumes are not supported",
+        ),
+    ];
+    set.into_iter()
+        .filter(|(_, is_set, _)| *is_set)
+        .map(|(field, _, why)| format!("{MIGRATIONS}.{field}: {why}"))
+        .collect()
 }
 
 fn delete(request: &Request<'_>, known: &dyn Known) -> Response {

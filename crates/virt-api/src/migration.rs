@@ -11,6 +11,8 @@ use crate::object;
 use crate::request::{Known, Operation, Request, Requester, Response};
 
 const SPEC: &str = "spec";
+/// What is said of a setting that allows post-copy.
+pub(crate) const NO_POST_COPY: &str = "has no effect; post-copy is not done. Set allowWorkloadDisruption to stop a guest whose migration runs out of time";
 
 pub(crate) fn admit(request: &Request<'_>, known: &dyn Known) -> Response {
     match request.operation {
@@ -109,5 +111,12 @@ pub(crate) fn admit_policy(request: &Request<'_>) -> Response {
     if policy.spec.bandwidth_per_migration.as_ref().is_some_and(|one| one.amount().units() < 0) {
         problems.invalid("spec.bandwidthPerMigration", "must not be negative");
     }
-    object::decided(request.object, &policy, &policy, problems)
+    let mut warnings = Vec::new();
+    if policy.spec.allow_post_copy == Some(true) {
+        warnings.push(format!("spec.allowPostCopy: {NO_POST_COPY}"));
+    }
+    if policy.spec.experimental.is_some() {
+        warnings.push("spec.experimental: has no effect; nothing in it is done".to_owned());
+    }
+    object::decided(request.object, &policy, &policy, problems).with_warnings(warnings)
 }

@@ -100,4 +100,9 @@ fn a_policy_that_cannot_be_kept_is_refused() {
     assert_eq!(create(&Cluster::new(), &policy).outcome, Ok(None));
     let timeout = changed(&policy, &json!({ "spec": { "completionTimeoutPerGiB": -1 } }));
     assert_eq!(fields(create(&Cluster::new(), &timeout)), ["spec.completionTimeoutPerGiB"]);
+    let warned = changed(&policy, &json!({ "spec": { "allowPostCopy": true, "experimental": {} } }));
+    let response = create(&Cluster::new(), &warned);
+    assert_eq!(response.outcome, Ok(None));
+    assert!(response.warnings[0].starts_with("spec.allowPostCopy: has no effect; "), "{:?}", response.warnings);
+    assert!(response.warnings[1].starts_with("spec.experimental: "), "{:?}", response.warnings);
 }

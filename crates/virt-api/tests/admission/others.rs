@@ -45,6 +45,10 @@ fn a_configuration_that_would_break_every_guest_is_refused() {
                 configuration(&json!({ "architectureConfiguration": { "defaultArchitecture": "vax" } })),
                 &["spec.configuration.architectureConfiguration.defaultArchitecture"],
             ),
+            (
+                configuration(&json!({ "migrations": { "network": "fast" } })),
+                &["spec.configuration.migrations.network"],
+            ),
             (json!({ "spec": { "uninstallStrategy": "Burn" } }), &["spec.uninstallStrategy"]),
         ],
     );
@@ -57,6 +61,32 @@ fn gates_that_do_nothing_are_warned_about() {
     assert_eq!(response.outcome, Ok(None));
     let about = |name: &str| response.warnings.iter().filter(|warning| warning.contains(name)).count();
     assert_eq!(["Warp", "Passt", "HotplugVolumes", "NUMA", "HostDisk"].map(about), [1, 1, 1, 1, 0]);
+}
+
+#[test]
+fn settings_of_migrations_that_do_nothing_are_warned_about() {
+    let warned = |migrations: Value| {
+        let response =
+            create(&Cluster::new(), &changed(&kubevirt(), &configuration(&json!({ "migrations": migrations }))));
+        assert_eq!(response.outcome, Ok(None), "an object that was KubeVirt's is taken");
+        let fields =
+            response.warnings.iter().filter_map(|warning| warning.split_once(": ")).map(|(field, _)| field.to_owned());
+        fields.collect::<Vec<_>>()
+    };
+    let off = json!({ "allowPostCopy": false, "disableTLS": false, "unsafeMigrationOverride": false, "network": "" });
+    assert_eq!(warned(off), [""; 0]);
+    let on = json!({
+        "allowPostCopy": true, "disableTLS": true, "unsafeMigrationOverride": true, "matchSELinuxLevelOnMigration": true,
+        "utilityVolumesTimeout": 5, "allowAutoConverge": true,
+    });
+    let all = [
+        "allowPostCopy",
+        "disableTLS",
+        "unsafeMigrationOverride",
+        "matchSELinuxLevelOnMigration",
+        "utilityVolumesTimeout",
+    ];
+    assert_eq!(warned(on), all.map(|field| format!("spec.configuration.migrations.{field}")));
 }
 
 fn delete(cluster: &Cluster, old: &Value) -> Response {

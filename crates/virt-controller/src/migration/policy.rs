@@ -49,21 +49,18 @@ pub fn resolve(cluster: &Migrations<'_>, policy: Option<&MigrationPolicy>) -> Op
     let MigrationPolicySpec {
         selectors: _,
         allow_auto_converge,
-        allow_post_copy,
+        // It is not done, and does not stop guests.
+        allow_post_copy: _,
         allow_workload_disruption,
         bandwidth_per_migration,
         completion_timeout_per_gib,
-        experimental,
+        experimental: _,
         max_downtime_ms,
     } = policy.spec.clone();
-    // Whoever allows post-copy allows what it does to a workload, unless the policy says otherwise.
-    let disruption = allow_workload_disruption.or(allow_post_copy);
     options.allow_auto_converge = allow_auto_converge.or(options.allow_auto_converge);
-    options.allow_post_copy = allow_post_copy.or(options.allow_post_copy);
-    options.allow_workload_disruption = disruption.or(options.allow_workload_disruption);
+    options.allow_workload_disruption = allow_workload_disruption.or(options.allow_workload_disruption);
     options.bandwidth_per_migration = bandwidth_per_migration.or(options.bandwidth_per_migration);
     options.completion_timeout_per_gib = completion_timeout_per_gib.or(options.completion_timeout_per_gib);
-    options.experimental = experimental;
     options.max_downtime_ms = max_downtime_ms.or(options.max_downtime_ms);
     options
 }
@@ -77,33 +74,28 @@ fn of_cluster(cluster: &Migrations<'_>) -> Options {
         bandwidth,
         completion_timeout_per_gib,
         progress_timeout,
-        utility_volumes_timeout,
         max_downtime,
         allow_auto_converge,
-        allow_post_copy,
         allow_workload_disruption,
-        unsafe_override,
-        disable_tls,
-        network,
-        match_selinux_level,
     } = cluster;
     Options {
         allow_auto_converge: Some(*allow_auto_converge),
-        allow_post_copy: Some(*allow_post_copy),
+        allow_post_copy: Some(false),
         allow_workload_disruption: Some(*allow_workload_disruption),
         bandwidth_per_migration: Some(Quantity::from(*bandwidth)),
         completion_timeout_per_gib: seconds(*completion_timeout_per_gib),
-        disable_tls: Some(*disable_tls),
-        experimental: None,
-        match_se_linux_level_on_migration: Some(*match_selinux_level),
+        disable_tls: Some(false),
         max_downtime_ms: i64::try_from(max_downtime.as_millis()).ok(),
-        network: network.map(str::to_owned),
         node_drain_taint_key: Some((*node_drain_taint_key).to_owned()),
         parallel_migrations_per_cluster: Some(*parallel_per_cluster),
         parallel_outbound_migrations_per_node: Some(*parallel_outbound_per_node),
         progress_timeout: seconds(*progress_timeout),
-        unsafe_migration_override: Some(*unsafe_override),
-        utility_volumes_timeout: seconds(*utility_volumes_timeout),
+        // Nothing here looks at them.
+        experimental: None,
+        match_se_linux_level_on_migration: None,
+        network: None,
+        unsafe_migration_override: None,
+        utility_volumes_timeout: None,
     }
 }
 
@@ -158,7 +150,8 @@ mod tests {
         policy.spec.completion_timeout_per_gib = Some(7);
         let options = resolve(&config.migrations(), Some(&policy));
         assert_eq!(options.completion_timeout_per_gib, Some(7));
-        assert_eq!(options.allow_workload_disruption, Some(true), "post-copy disrupts");
+        let told = (options.allow_post_copy, options.allow_workload_disruption);
+        assert_eq!(told, (Some(false), Some(false)), "post-copy is not done, and does not stop guests");
         assert_eq!(options.progress_timeout, Some(150), "what the policy does not say stays");
     }
 }

@@ -6,7 +6,7 @@ use api::migration::MigrationConfiguration;
 use api::names::taint;
 use api::quantity::Amount;
 
-/// How live migrations go, unless a policy says otherwise.
+/// How live migrations go, unless a policy says otherwise. What KubeVirt has besides is refused by admission, or warned about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Migrations<'a> {
     /// The taint that empties a node.
@@ -21,24 +21,13 @@ pub struct Migrations<'a> {
     pub completion_timeout_per_gib: Duration,
     /// Time without progress.
     pub progress_timeout: Duration,
-    /// Time that a migration waits for utility volumes.
-    pub utility_volumes_timeout: Duration,
     /// The longest pause at the switch.
     pub max_downtime: Duration,
     /// Whether a guest that writes too fast is slowed down.
     pub allow_auto_converge: bool,
-    /// Whether the guest may start on the target before all its memory is there.
-    pub allow_post_copy: bool,
-    /// Whether a migration out of time pauses the guest; as `allow_post_copy` if unset.
+    /// Whether a migration out of time pauses the guest. Post-copy, which is not done, does not imply it: who allows that did not ask for
+    /// a pause.
     pub allow_workload_disruption: bool,
-    /// Whether unsafe disk caches are ignored.
-    pub unsafe_override: bool,
-    /// Whether the data goes unencrypted.
-    pub disable_tls: bool,
-    /// The network of the data; the pods' own if unset.
-    pub network: Option<&'a str>,
-    /// Whether the target has the source's SELinux level.
-    pub match_selinux_level: bool,
 }
 
 impl<'a> Migrations<'a> {
@@ -61,7 +50,6 @@ impl<'a> Migrations<'a> {
             utility_volumes_timeout: None,
         };
         let spec = spec.unwrap_or(UNSET);
-        let allow_post_copy = spec.allow_post_copy.unwrap_or(false);
         Self {
             node_drain_taint_key: text(spec.node_drain_taint_key.as_ref()).unwrap_or(taint::DRAIN),
             parallel_per_cluster: spec.parallel_migrations_per_cluster.unwrap_or(5),
@@ -69,15 +57,9 @@ impl<'a> Migrations<'a> {
             bandwidth: spec.bandwidth_per_migration.as_ref().map(api::quantity::Quantity::amount).unwrap_or_default(),
             completion_timeout_per_gib: seconds(spec.completion_timeout_per_gib, 150),
             progress_timeout: seconds(spec.progress_timeout, 150),
-            utility_volumes_timeout: seconds(spec.utility_volumes_timeout, 150),
             max_downtime: Duration::from_millis(positive(spec.max_downtime_ms).unwrap_or(900)),
             allow_auto_converge: spec.allow_auto_converge.unwrap_or(false),
-            allow_post_copy,
-            allow_workload_disruption: spec.allow_workload_disruption.unwrap_or(allow_post_copy),
-            unsafe_override: spec.unsafe_migration_override.unwrap_or(false),
-            disable_tls: spec.disable_tls.unwrap_or(false),
-            network: text(spec.network.as_ref()),
-            match_selinux_level: spec.match_se_linux_level_on_migration.unwrap_or(true),
+            allow_workload_disruption: spec.allow_workload_disruption.unwrap_or(false),
         }
     }
 }
@@ -105,15 +87,15 @@ mod tests {
         assert_eq!((migrations.parallel_per_cluster, migrations.parallel_outbound_per_node), (5, 2));
         assert_eq!(migrations.max_downtime, Duration::from_millis(900));
         assert_eq!(migrations.node_drain_taint_key, "kubevirt.io/drain");
-        assert!(migrations.bandwidth.is_zero() && migrations.match_selinux_level);
+        assert!(migrations.bandwidth.is_zero());
     }
 
     #[test]
-    fn post_copy_implies_disruption_unless_it_is_refused() {
+    fn post_copy_is_not_done_and_does_not_stop_guests() {
         let mut spec = MigrationConfiguration { allow_post_copy: Some(true), ..Default::default() };
-        assert!(Migrations::of(Some(&spec)).allow_workload_disruption);
-        spec.allow_workload_disruption = Some(false);
         assert!(!Migrations::of(Some(&spec)).allow_workload_disruption);
+        spec.allow_workload_disruption = Some(true);
+        assert!(Migrations::of(Some(&spec)).allow_workload_disruption);
     }
 
     #[test]
