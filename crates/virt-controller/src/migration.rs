@@ -81,6 +81,8 @@ pub struct Observed<'a> {
     pub policies: Vec<&'a MigrationPolicy>,
     /// Why the target pod could not be made at the last attempt; none once it was.
     pub failure: Option<Failure>,
+    /// What it waits for, as people were told last.
+    pub told: Option<String>,
 }
 
 /// Why a target pod was not made.
@@ -109,6 +111,8 @@ pub struct MigrationPlan {
     pub collect: Vec<Target>,
     /// What people should read about the migration.
     pub events: Vec<Event>,
+    /// What they are told with this that it waits for.
+    pub told: Option<String>,
     /// When time alone changes something: decide again then.
     pub recheck_after: Option<Duration>,
 }
@@ -253,6 +257,14 @@ impl<'a> Making<'a> {
 
     fn tell(&mut self, kind: Kind, reason: &'static str, message: impl Into<String>) {
         self.plan.events.push(Event { kind, reason, message: message.into() });
+    }
+
+    /// Tells what it waits for, once for each that it waits for.
+    fn tell_once(&mut self, what: String, reason: &'static str, message: String) {
+        if self.seen.told.as_ref() != Some(&what) {
+            self.tell(Kind::Warning, reason, message);
+            self.plan.told = Some(what);
+        }
     }
 
     fn finish(mut self) -> MigrationPlan {

@@ -52,6 +52,7 @@ pub(crate) fn start(
         expected: kit.expected(),
         written: kit.written(),
         failures: kit.remembers("failure"),
+        told: kit.remembers("told"),
         recorder: context.recorder.of("virtualmachineinstancemigration-controller"),
         now: context.now.clone(),
     };
@@ -116,6 +117,7 @@ struct Migrations {
     expected: Expected,
     written: Written,
     failures: Remembered<Failure>,
+    told: Remembered<String>,
     recorder: Recorder,
     now: Now,
 }
@@ -165,6 +167,7 @@ impl Migrations {
             source: node.as_deref(),
             policies: policies.iter().map(|one| &**one).collect(),
             failure: self.failures.get(key),
+            told: self.told.get(key),
         };
         let plan = decide(&observed, (self.now)());
         if plan.create.is_some() {
@@ -206,7 +209,7 @@ impl Migrations {
     }
 
     async fn act(&self, key: &Key, migration: &Migration, plan: MigrationPlan) -> Result<Next, kube::Error> {
-        let MigrationPlan { vmi, create, delete: gone, status, release, collect, events, recheck_after } = plan;
+        let MigrationPlan { vmi, create, delete: gone, status, release, collect, events, told, recheck_after } = plan;
         let api: Api<Migration> = Api::namespaced(self.client.clone(), &key.namespace);
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         if let Some(patch) = &vmi {
@@ -225,6 +228,9 @@ impl Migrations {
         }
         for event in events {
             self.recorder.record(migration, event.kind, event.reason, event.message);
+        }
+        if let Some(told) = told {
+            self.told.set(key, told);
         }
         if let Some(pod) = &create {
             self.create(key, migration, &pods, pod).await?;

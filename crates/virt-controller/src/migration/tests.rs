@@ -20,6 +20,7 @@ struct Bench {
     policies: Vec<MigrationPolicy>,
     source: Option<Node>,
     failure: Option<Failure>,
+    told: Option<String>,
     now: i64,
 }
 
@@ -39,6 +40,7 @@ impl Bench {
             policies: Vec::new(),
             source: None,
             failure: None,
+            told: None,
             now: 60,
         }
     }
@@ -86,6 +88,7 @@ impl Bench {
             source: self.source.as_ref(),
             policies: self.policies.iter().collect(),
             failure: self.failure.clone(),
+            told: self.told.clone(),
         };
         decide(&seen, at(self.now))
     }
@@ -255,7 +258,11 @@ fn automatic_migrations_wait_longer_after_each_failure() {
     let annotations = BTreeMap::from([(annotation::EVACUATION_MIGRATION.to_owned(), "one".to_owned())]);
     bench.migration.metadata.annotations = Some(annotations);
     let plan = bench.decide();
-    assert_eq!((plan.create, plan.recheck_after), (None, Some(Duration::from_secs(30))));
+    assert_eq!((&plan.create, plan.recheck_after), (&None, Some(Duration::from_secs(30))));
+    assert_eq!(plan.events[0].reason, "MigrationBackoff");
+    assert!(plan.events[0].message.contains("30 seconds, because several in a row"), "{:?}", plan.events);
+    (bench.told, bench.now) = (plan.told, 70);
+    assert_eq!(bench.decide().events, vec![], "it was told");
     bench.now = 90;
     assert!(bench.decide().create.is_some());
 }
@@ -275,7 +282,13 @@ fn a_pod_that_no_node_takes_is_given_up_in_time() {
     let unschedulable = json!({ "spec": { "nodeName": null }, "status": { "phase": "Pending", "containerStatuses": null,
         "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable" }] } });
     edit(&mut bench.pods[1], &unschedulable);
-    assert_eq!(bench.decide().recheck_after, Some(Duration::from_secs(260)));
+    let plan = bench.decide();
+    assert_eq!(
+        (plan.recheck_after, plan.events[0].reason),
+        (Some(Duration::from_secs(260)), "migrationTargetPodUnschedulable")
+    );
+    bench.told = plan.told;
+    assert_eq!(bench.decide().events, vec![], "it is told once for each pod");
     bench.now = 320;
     assert_eq!(bench.phase_after(), "Failed");
     let annotations = BTreeMap::from([(annotation::MIGRATION_UNSCHEDULABLE_TIMEOUT.to_owned(), "1000".to_owned())]);

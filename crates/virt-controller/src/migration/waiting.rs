@@ -25,6 +25,13 @@ const LONGEST_BACK_OFF: Duration = Duration::from_secs(3600);
 /// Shown while a quota has no room for the target pod.
 const BY_QUOTA: &str = "migrationRejectedByResourceQuota";
 
+/// A wait after failures in a row.
+struct BackOff {
+    failures: usize,
+    until: jiff::Timestamp,
+    rest: Duration,
+}
+
 impl Making<'_> {
     /// Pending: makes the target pod, when the time has come.
     pub(super) fn begin(&mut self, vmi: &VirtualMachineInstance) {
@@ -41,9 +48,13 @@ impl Making<'_> {
         if vmi.phase() != &VirtualMachineInstancePhase::Running {
             return;
         }
-        let wait = self.back_off();
-        if !wait.is_zero() {
-            self.plan.recheck_after = Some(wait);
+        if let Some(BackOff { failures, until, rest }) = self.back_off() {
+            let name = self.seen.migration.spec.vmi_name.as_deref().unwrap_or_default();
+            let (seconds, since) = (rest.as_secs(), if failures == 1 { "one has" } else { "several in a row have" });
+            let message =
+                format!("The migration of VMI [{name}] waits for {seconds} seconds, because {since} failed before it.");
+            self.tell_once(format!("back-off until {until}"), "MigrationBackoff", message);
+            self.plan.recheck_after = Some(rest);
             return;
         }
         if !self.seen.has_turn {
@@ -78,21 +89,18 @@ impl Making<'_> {
     }
 
     /// How long to wait after earlier failures, where no person waits.
-    fn back_off(&self) -> Duration {
+    fn back_off(&self) -> Option<BackOff> {
         if !is_automatic(self.seen.migration) {
-            return Duration::ZERO;
+            return None;
         }
         let mut ended: Vec<_> = self.seen.siblings.iter().filter_map(|one| Some((end_of(one)?, phase(one)))).collect();
         ended.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         let failures = ended.iter().take_while(|(_, phase)| **phase == Phase::Failed).count();
-        let (Some((last, _)), Ok(again)) = (ended.first(), u32::try_from(failures.saturating_sub(1))) else {
-            return Duration::ZERO;
-        };
-        if failures == 0 {
-            return Duration::ZERO;
-        }
-        let wait = BACK_OFF.saturating_mul(2_u32.saturating_pow(again)).min(LONGEST_BACK_OFF);
-        Duration::try_from((*last + wait).duration_since(self.now)).unwrap_or_default()
+        let (last, _) = ended.first()?;
+        let again = u32::try_from(failures.checked_sub(1)?).unwrap_or(u32::MAX);
+        let until = *last + BACK_OFF.saturating_mul(2_u32.saturating_pow(again)).min(LONGEST_BACK_OFF);
+        let rest = Duration::try_from(until.duration_since(self.now)).ok().filter(|rest| !rest.is_zero())?;
+        Some(BackOff { failures, until, rest })
     }
 
     /// Scheduling: the pod is there, and does not run yet.
@@ -109,7 +117,8 @@ impl Making<'_> {
         if unschedulable {
             let vmi = self.seen.migration.spec.vmi_name.as_deref().unwrap_or_default();
             let message = format!("Migration target pod for VMI [{vmi}] is currently unschedulable.");
-            self.tell(Kind::Warning, "migrationTargetPodUnschedulable", message);
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            self.tell_once(format!("a node for pod {uid}"), "migrationTargetPodUnschedulable", message);
         }
         let created = pod.metadata.creation_timestamp.as_ref().map_or(self.now, |at| at.0);
         match Duration::try_from((created + limit).duration_since(self.now)).unwrap_or_default() {
