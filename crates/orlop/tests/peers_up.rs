@@ -13,9 +13,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
+use serde_json::json;
 use testkit::{Harness, Need, tests};
 
-use guests::{bare, linux};
+use guests::{bare, linux, template};
 use test_host::{TestHost, qemus};
 
 /// How long kubectl may wait. Guests are emulated.
@@ -25,7 +26,8 @@ const EXAMPLES: [(&str, &str); 2] =
 
 fn main() -> std::process::ExitCode {
     let harness = Harness::default().needing(&[Need::Peers, Need::Root, Need::Qemu, Need::Guest]);
-    harness.on_own_machine().run(tests![kubectl_sees_and_steers_what_runs_here])
+    let all = tests![kubectl_sees_and_steers_what_runs_here, kubectl_drain_moves_every_guest_of_a_node];
+    harness.on_own_machine().run(all)
 }
 
 type Step = fn(&Kubectl<'_>) -> Result<()>;
@@ -48,6 +50,51 @@ fn kubectl_sees_and_steers_what_runs_here() -> Result<()> {
         step(&kubectl).context(name)?;
     }
     rights(&kubectl).context("auth")
+}
+
+/// Five guests, each in its firmware: how many there are is the point, not what they do.
+const MOVED: [&str; 5] = ["one", "two", "three", "four", "five"];
+
+fn kubectl_drain_moves_every_guest_of_a_node() -> Result<()> {
+    let machine = TestHost::with(&["--nodes", "2"])?;
+    let kubectl = Kubectl(&machine);
+    // All begin on the same node.
+    kubectl.ok(&["cordon", "here-1"])?;
+    for name in MOVED {
+        let mut vm = bare(name, "Always");
+        let spec = template(&mut vm);
+        spec["evictionStrategy"] = json!("LiveMigrate");
+        spec["domain"]["memory"]["guest"] = json!("64Mi");
+        kubectl.apply(&vm.to_string())?;
+    }
+    let instances = MOVED.map(|name| format!("vmi/{name}"));
+    let all: Vec<&str> = instances.iter().map(String::as_str).collect();
+    kubectl.ok(&[&["wait", "--for=create", WAIT], all.as_slice()].concat())?;
+    kubectl.ok(&[&["wait", "--for=condition=Ready", WAIT], all.as_slice()].concat())?;
+    kubectl.ok(&[&["wait", "--for=condition=LiveMigratable", WAIT], all.as_slice()].concat())?;
+    kubectl.ok(&["uncordon", "here-1"])?;
+    let facts = |path: &str| all.iter().map(|vmi| kubectl.field(vmi, path)).collect::<Result<Vec<_>>>();
+    ensure!(facts(".status.nodeName")? == ["here-0"; 5]);
+    let (uids, processes) = (facts(".metadata.uid")?, MOVED.map(qemus));
+    ensure!(processes.iter().all(|one| one.len() == 1), "{processes:?}");
+
+    kubectl.ok(&["drain", "here-0", "--delete-emptydir-data", "--ignore-daemonsets", WAIT])?;
+    ensure!(facts(".metadata.uid")? == uids, "a guest was started again instead");
+    ensure!(facts(".status.phase")? == ["Running"; 5]);
+    ensure!(facts(".status.nodeName")? == ["here-1"; 5]);
+    for (name, before) in MOVED.into_iter().zip(processes) {
+        let now = machine.until_some(&format!("one QEMU of {name}"), || match qemus(name).as_slice() {
+            [one] => Some(*one),
+            _ => None,
+        })?;
+        ensure!(!before.contains(&now), "{name} did not move");
+    }
+    let on_node = "--field-selector=spec.nodeName=here-0";
+    let left = kubectl.ok(&["get", "pods", "-l", "kubevirt.io=virt-launcher", on_node, "-o", "name"])?;
+    ensure!(left.trim().is_empty(), "launchers are left on the node: {left}");
+    let moved = kubectl.ok(&["get", "vmim", "-o", "jsonpath={.items[*].status.phase}"])?;
+    ensure!(moved.split_whitespace().eq(["Succeeded"; 5]), "the migrations are {moved}");
+    kubectl.ok(&["uncordon", "here-0"]).map(drop)
 }
 
 /// kubectl as the admin of a machine.
