@@ -3,12 +3,15 @@
 //! ```text
 //! who asks --> level --> reading: a body that comes or waits     (429 beyond the caller's share)
 //!                   \--> working: a place, or a turn in a queue  (429 when the queue is full, or no turn comes)
+//!                   |      \--> heavy: a large body, one of few   (the same)
 //!                    \-> lasting: a watch, a log that goes on    (429 beyond the caller's share)
 //! ```
 //!
 //! Guarantees:
 //! - A level's places are its own: whatever workloads do, nodes and controllers find theirs.
-//! - Within a level, users take turns. None holds more than its share.
+//! - Within a level, users take turns. None holds more than its share. The service accounts of a namespace are one user: whoever
+//!   administers it makes as many as it likes.
+//! - Large bodies, whoever sends them, leave one of the runtime's threads to everybody else.
 //! - Callers in the same process need no place: they are parts of this program, and bounded by it.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +28,9 @@ use crate::status::Status;
 /// A turn that does not come within this time does not come.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
+/// Bytes of a body from which on it is no matter of a moment.
+const HEAVY: usize = 64 << 10;
+
 /// Marks the requests of a caller in the same process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InThisProcess;
@@ -35,7 +41,7 @@ enum Level {
     /// Whoever may do everything.
     System,
     Node,
-    /// Kubernetes' own controllers and the scheduler.
+    /// Kubernetes' own controllers, the scheduler, and accounts of namespaces that are trusted like `kube-system`.
     Controllers,
     Workload,
     /// Whoever has not said who it is.
@@ -43,15 +49,16 @@ enum Level {
 }
 
 impl Level {
-    fn of(who: &Identity) -> Self {
+    fn of(who: &Identity, trusted: &[String]) -> Self {
         let is_in = |group: &str| who.groups.iter().any(|one| one == group);
         let account = Identity::as_account(&who.user);
+        let is_trusted = |namespace: &str| namespace == "kube-system" || trusted.iter().any(|one| one == namespace);
         if is_in(MASTERS) {
             Self::System
         } else if is_in("system:nodes") {
             Self::Node
         } else if matches!(who.user.as_str(), "system:kube-controller-manager" | "system:kube-scheduler")
-            || account.is_some_and(|(namespace, _)| namespace == "kube-system")
+            || account.is_some_and(|(namespace, _)| is_trusted(namespace))
         {
             Self::Controllers
         } else if is_in("system:authenticated") {
@@ -69,6 +76,10 @@ pub(crate) struct Places {
     controllers: Lanes,
     workload: Lanes,
     catch_all: Lanes,
+    /// For large bodies, of all levels together.
+    heavy: Arc<Lane>,
+    /// Namespaces whose accounts are at the level of controllers.
+    trusted: Vec<String>,
 }
 
 /// The places of one level.
@@ -78,8 +89,10 @@ struct Lanes {
     lasting: Arc<Lane>,
 }
 
-impl Default for Places {
-    fn default() -> Self {
+impl Places {
+    /// On a runtime with so many threads.
+    pub(crate) fn new(threads: usize, trusted: Vec<String>) -> Self {
+        let heavy = threads.saturating_sub(1).max(1);
         // Bodies of one caller, places and those for one caller, turns that one caller may wait for, watches of one caller.
         let lanes = |bodies: usize, places: usize, share: usize, turns: usize, watches: usize| Lanes {
             reading: Arc::new(Lane::new(bodies * 4, bodies, 0)),
@@ -92,6 +105,8 @@ impl Default for Places {
             controllers: lanes(400, 80, 60, 1000, 10_000),
             workload: lanes(100, 120, 60, 500, 2000),
             catch_all: lanes(20, 40, 20, 100, 100),
+            heavy: Arc::new(Lane::new(heavy, heavy.div_ceil(2), 500)),
+            trusted,
         }
     }
 }
@@ -100,13 +115,15 @@ impl Default for Places {
 pub(crate) struct Caller<'a> {
     /// None, if it needs no place.
     lanes: Option<&'a Lanes>,
+    heavy: &'a Arc<Lane>,
     flow: Arc<str>,
 }
 
 impl Places {
     /// Whose places a request takes.
     pub(crate) fn caller(&self, who: &Identity, extensions: &http::Extensions) -> Caller<'_> {
-        let lanes = match Level::of(who) {
+        let level = Level::of(who, &self.trusted);
+        let lanes = match level {
             Level::System => &self.system,
             Level::Node => &self.node,
             Level::Controllers => &self.controllers,
@@ -114,7 +131,15 @@ impl Places {
             Level::CatchAll => &self.catch_all,
         };
         let in_process = extensions.get::<InThisProcess>().is_some();
-        Caller { lanes: (!in_process).then_some(lanes), flow: who.user.as_str().into() }
+        Caller { lanes: (!in_process).then_some(lanes), heavy: &self.heavy, flow: flow(level, who) }
+    }
+}
+
+/// Who takes turns with others of its level.
+fn flow(level: Level, who: &Identity) -> Arc<str> {
+    match Identity::as_account(&who.user) {
+        Some((namespace, _)) if level == Level::Workload => format!("system:serviceaccounts:{namespace}").into(),
+        _ => who.user.as_str().into(),
     }
 }
 
@@ -129,6 +154,14 @@ impl Caller<'_> {
         match self.lanes {
             None => Ok(None),
             Some(lanes) => lanes.working.enter(&self.flow).await.map(Some),
+        }
+    }
+
+    /// A place for work that keeps a thread to itself, if the body is large; beside that of [`Caller::work`].
+    pub(crate) async fn work_on(&self, body: &[u8]) -> Result<Option<Seat>, Status> {
+        match self.lanes {
+            Some(_) if body.len() > HEAVY => self.heavy.enter(&self.flow).await.map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -326,14 +359,45 @@ mod tests {
 
     #[test]
     fn levels_are_told_by_who_asks() {
+        let trusted = ["trusted".to_owned()];
         let of = |user: &str, groups: &[&str]| {
-            Level::of(&Identity::new(user, groups.iter().map(|group| (*group).to_owned())))
+            Level::of(&Identity::new(user, groups.iter().map(|group| (*group).to_owned())), &trusted)
         };
+        let account = |namespace: &str| Level::of(&Identity::account(namespace, "a"), &trusted);
         assert_eq!(of("x", &[MASTERS]), Level::System);
         assert_eq!(of("system:node:n", &["system:nodes"]), Level::Node);
         assert_eq!(of("system:kube-scheduler", &[]), Level::Controllers);
-        assert_eq!(Level::of(&Identity::account("kube-system", "a")), Level::Controllers);
-        assert_eq!(Level::of(&Identity::account("default", "a")), Level::Workload);
-        assert_eq!((of("someone", &[]), Level::of(&Identity::anonymous())), (Level::Workload, Level::CatchAll));
+        assert_eq!((account("kube-system"), account("trusted")), (Level::Controllers, Level::Controllers));
+        assert_eq!(account("default"), Level::Workload);
+        // Whoever may be called anything is not trusted for its name.
+        assert_eq!(of("trusted", &[]), Level::Workload);
+        assert_eq!((of("someone", &[]), Level::of(&Identity::anonymous(), &[])), (Level::Workload, Level::CatchAll));
+    }
+
+    #[test]
+    fn the_accounts_of_a_namespace_share_what_one_user_has() {
+        let places = Places::new(2, vec!["trusted".to_owned()]);
+        let flow = |who: &Identity| places.caller(who, &http::Extensions::new()).flow;
+        let account = Identity::account;
+        assert_eq!(flow(&account("tenant", "a")), flow(&account("tenant", "b")));
+        assert_ne!(flow(&account("tenant", "a")), flow(&account("other", "a")));
+        assert_ne!(flow(&account("kube-system", "a")), flow(&account("kube-system", "b")));
+        assert_ne!(flow(&account("trusted", "a")), flow(&account("trusted", "b")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_bodies_leave_a_thread_to_others() {
+        for (threads, at_once) in [(1, 1), (2, 1), (4, 3)] {
+            let places = Places::new(threads, Vec::new());
+            let callers =
+                ["a", "b", "c", "d"].map(|name| places.caller(&Identity::new(name, []), &http::Extensions::new()));
+            let body = vec![0; HEAVY + 1];
+            let mut seats = Vec::new();
+            for caller in &callers {
+                seats.extend(caller.work_on(&body).await.ok().flatten());
+                assert!(caller.work_on(&body[1..]).await.unwrap().is_none(), "a small one needs no place");
+            }
+            assert_eq!(seats.len(), at_once, "{threads}");
+        }
     }
 }

@@ -24,7 +24,7 @@ use crate::negotiate::{self, Encoding};
 use crate::places::Caller;
 use crate::registry::Resource;
 use crate::request::{Query, Target};
-use crate::serve::Known;
+use crate::serve::{Answers, Known};
 use crate::served::Served;
 use crate::server::Inner;
 use crate::status::Status;
@@ -128,7 +128,7 @@ where
         permit(server, &asked, &identity, served)?;
         let place = if is_probe(&path) { None } else { caller.work().await? };
         let mut response = page(server, &path, &request)?;
-        response.body_mut().keep(place);
+        response.body_mut().keep((place, request.extensions().get::<Answers>().map(Answers::begin)));
         return Ok(response);
     };
     let Some(delegated) = delegate(server, &path) else {
@@ -216,6 +216,7 @@ where
         let body = read(body).await?;
         (body, caller.work().await?)
     };
+    let _heavy = caller.work_on(&body).await?;
     let call = Call {
         server: server.clone(),
         resource,
@@ -231,8 +232,9 @@ where
     };
     let warnings = call.warnings.clone();
     let mut response = verbs::run(call, verb).await.map_err(|status| Refused { status, warnings })?;
-    // Lists and logs are made while they are sent.
-    response.body_mut().keep(place);
+    // Lists and logs are made while they are sent; what lasts may be read for as long as its client likes.
+    let limited = parts.extensions.get::<Answers>().filter(|_| !lasts).map(Answers::begin);
+    response.body_mut().keep((place, limited));
     Ok(response)
 }
 

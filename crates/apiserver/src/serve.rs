@@ -1,5 +1,6 @@
 //! The server on the network: TLS, client certificates, and clients that are slow, silent or too many.
 
+mod answers;
 mod credentials;
 mod guard;
 mod strangers;
@@ -29,6 +30,7 @@ use crate::ApiServer;
 use crate::audit::Peer;
 use crate::authority;
 use crate::identity::Identity;
+pub(crate) use answers::Answers;
 use credentials::{Credentials, kubeconfig_text};
 use guard::Guarded;
 use strangers::Crowd;
@@ -253,9 +255,12 @@ async fn connection<S>(
     let identity = session.peer_certificates().and_then(|chain| chain.first()).and_then(|first| identify(first));
     let asked = Arc::new(Notify::new());
     let (told, of_request) = (asked.clone(), known.clone());
+    let answers = Answers::default();
+    let of_connection = answers.clone();
     let service = server.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
         told.notify_one();
         request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(of_connection.clone());
         if let Some(known) = &of_request {
             request.extensions_mut().insert(known.clone());
         }
@@ -274,21 +279,22 @@ async fn connection<S>(
             .keep_alive_interval(Duration::from_secs(30))
             .keep_alive_timeout(Duration::from_secs(30));
         let serving = builder.serve_connection(stream, service);
-        drive(serving, http2::Connection::graceful_shutdown, (&asked, known), stopped).await;
+        drive(serving, http2::Connection::graceful_shutdown, (&asked, known, &answers), stopped).await;
     } else {
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).header_read_timeout(SLOWEST_START);
         let serving = builder.serve_connection(stream, service).with_upgrades();
-        drive(serving, http1::UpgradeableConnection::graceful_shutdown, (&asked, known), stopped).await;
+        drive(serving, http1::UpgradeableConnection::graceful_shutdown, (&asked, known, &answers), stopped).await;
     }
 }
 
 /// Runs a connection until it ends; `end` tells it to, after what it works on. One that asks nothing is cut: hyper waits
-/// for the start of HTTP/2 without a limit. A stranger that has stayed too long is told to end, and then cut.
+/// for the start of HTTP/2 without a limit. So is one that does not read an answer to its end. A stranger that has stayed too long is
+/// told to end, and then cut.
 async fn drive<C>(
     connection: C,
     end: fn(Pin<&mut C>),
-    (asked, known): (&Notify, Option<Known>),
+    (asked, known, answers): (&Notify, Option<Known>, &Answers),
     mut stopped: watch::Receiver<bool>,
 ) where
     C: Future<Output = Result<(), hyper::Error>>,
@@ -304,6 +310,10 @@ async fn drive<C>(
         biased;
         ended = connection.as_mut() => (Some(ended), None),
         () = silent => return,
+        () = answers.overdue() => {
+            tracing::debug!("a client did not read its answer in time");
+            return;
+        }
         () = strangers::outstays(known) => (None, Some(SLOWEST_END)),
         _ = stopped.wait_for(|stopped| *stopped) => (None, None),
     };

@@ -108,6 +108,7 @@ pub struct Builder {
     opened: Vec<Opened>,
     logs: Option<Box<dyn PodLogs>>,
     audit: Option<AuditLog>,
+    trusted: Vec<String>,
 }
 
 impl ApiServer {
@@ -125,6 +126,7 @@ impl ApiServer {
             opened: Vec::new(),
             logs: None,
             audit: None,
+            trusted: Vec::new(),
         }
     }
 
@@ -220,12 +222,21 @@ impl Builder {
         Self { audit: Some(audit), ..self }
     }
 
+    /// The service accounts of this namespace are parts of the cluster as those of `kube-system` are: what workloads ask for
+    /// keeps none of them waiting.
+    #[must_use]
+    pub fn trust_namespace(mut self, namespace: &str) -> Self {
+        self.trusted.push(namespace.to_owned());
+        self
+    }
+
     /// Opens the store and starts the server. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When the store cannot be opened or written.
     pub async fn start(self) -> Result<ApiServer, OpenError> {
-        let Self { place, clock, seed, authorizer, decisions, admission, delegated, opened, logs, audit } = self;
+        let Self { place, clock, seed, authorizer, decisions, admission, delegated, opened, logs, audit, trusted } =
+            self;
         let loaded = store::open(&place)?;
         let token_key = match &place {
             Place::Memory => authority::new_token_key(),
@@ -237,6 +248,7 @@ impl Builder {
         crds::refresh(&mut registry, definitions);
         let store = Store::start(loaded, |table| registry.fields(table));
         let rbac = Rbac::default();
+        let threads = tokio::runtime::Handle::current().metrics().num_workers();
         let inner = Arc::new(Inner {
             store,
             registry: ArcSwap::from_pointee(registry),
@@ -253,7 +265,7 @@ impl Builder {
             logs,
             metrics: Metrics::new(&audit.as_ref().map(AuditLog::counts).cloned().unwrap_or_default()),
             audit,
-            places: Places::default(),
+            places: Places::new(threads, trusted),
             discovery: discovery::Cache::default(),
             openapi: openapi::Cache::default(),
             address: ArcSwap::from_pointee(String::new()),

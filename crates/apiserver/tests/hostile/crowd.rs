@@ -1,17 +1,17 @@
 //! More requests than there are places, bodies that do not come, answers that nobody reads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use apiserver::logs::{LogRequest, LogStream, PodLogs};
-use apiserver::{ApiServer, Builder, Identity, Place, RequestBody};
+use apiserver::{Admission, ApiServer, Builder, Identity, Place, RequestBody, Review, Status};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
-use serde_json::json;
+use serde_json::{Value, json};
 use tower::Service as _;
 use tower::util::BoxCloneSyncService;
 
@@ -222,4 +222,60 @@ async fn openapi_is_told_as_json_alone() {
         server.get_as(path, "application/yaml").await.expect(406);
     }
     server.get("/openapi/v3/apis/none.example.com/v1").await;
+}
+
+/// Holds whoever sends an object until it is let go of.
+#[derive(Clone, Default)]
+struct Slow(Arc<(Mutex<bool>, Condvar)>, Arc<AtomicUsize>);
+
+impl Slow {
+    fn let_go(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+impl Admission for Slow {
+    fn admit(&self, review: &Review<'_>, _: Option<&mut Value>, _: &mut Vec<String>) -> Result<(), Status> {
+        if review.identity.user == "mallory" {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            drop(self.0.1.wait_while(self.0.0.lock().unwrap(), |gone| !*gone).unwrap());
+        }
+        Ok(())
+    }
+}
+
+/// All work on them is done without a pause: as many as there are threads left nobody to answer others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_bodies_leave_a_thread_to_others() {
+    let slow = Slow::default();
+    let server = busy(ApiServer::builder(Place::Memory).admission(slow.clone())).await;
+    let mut large = map("m");
+    large["data"]["x"] = "x".repeat(100_000).into();
+    let sending: Vec<_> = (0..20)
+        .map(|_| {
+            let mut request = Request::post(MAPS).header("content-type", "application/json");
+            let mut server = server.server.clone();
+            request.extensions_mut().unwrap().insert(user("mallory"));
+            let request = request.body(Full::new(Bytes::from(large.to_string()))).unwrap();
+            tokio::spawn(async move { server.call(request).await.unwrap().status().as_u16() })
+        })
+        .collect();
+    while slow.1.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // On a thread of the runtime, of which one is kept.
+    let others = tokio::spawn({
+        let server = server.server.clone();
+        async move { code(&server, user("alice"), MAPS).await }
+    });
+    assert_eq!(others.await.unwrap(), 200);
+    assert_eq!(slow.1.load(Ordering::Relaxed), 1);
+    slow.let_go();
+    let mut codes = Vec::new();
+    for one in sending {
+        codes.push(one.await.unwrap());
+    }
+    codes.sort_unstable();
+    assert_eq!((codes[0], codes[1], codes[19]), (201, 409, 409));
 }
