@@ -16,15 +16,9 @@ pub enum Origin {
     /// The claim's own `dataSource`, which the node's volumes know.
     Claim,
     /// Another claim.
-    Copy {
-        namespace: String,
-        name: String,
-    },
+    Copy { namespace: String, name: String },
     /// A VolumeSnapshot.
-    Snapshot {
-        namespace: String,
-        name: String,
-    },
+    Snapshot { namespace: String, name: String },
     /// A file of a web server.
     Web(DataVolumeSourceHTTP),
     /// A container disk of a registry.

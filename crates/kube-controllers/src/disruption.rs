@@ -99,14 +99,10 @@ pub enum Notice {
 pub enum BudgetError {
     /// A pod's controller is not there.
     #[error("found no controllers for pod {pod:?}")]
-    NoController {
-        pod: String,
-    },
+    NoController { pod: String },
     /// A pod's controller does not say how many pods it wants.
     #[error("{reason}")]
-    Scale {
-        reason: String,
-    },
+    Scale { reason: String },
     /// A limit that is neither a number nor a percentage.
     #[error("invalid value for IntOrString: spec.{field} {value:?} is not a percentage, such as \"50%\"")]
     Limit {

@@ -55,9 +55,7 @@ enum Source {
 pub enum ClientError {
     /// The name cannot be in a request.
     #[error("{name:?} is not a valid client name")]
-    Name {
-        name: String,
-    },
+    Name { name: String },
     /// The configuration cannot be used.
     #[error("use the configuration of the client")]
     Config(#[source] Box<kube::Error>),

@@ -93,9 +93,7 @@ pub enum SelectionError {
     },
     /// The real program has it.
     #[error("the controller {name} is not supported yet; remove it from the list")]
-    Unwritten {
-        name: &'static str,
-    },
+    Unwritten { name: &'static str },
 }
 
 /// What `--help` says of the flag `--controllers`: each controller by its name and, in brackets, its other names.

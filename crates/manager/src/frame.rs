@@ -92,15 +92,10 @@ pub enum FrameError {
     },
     /// A controller could not be started.
     #[error("start {name}")]
-    Start {
-        name: &'static str,
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Start { name: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     /// A controller has ended, which none does by itself.
     #[error("{name} has ended")]
-    Ended {
-        name: &'static str,
-    },
+    Ended { name: &'static str },
     /// The lease was lost.
     #[error(transparent)]
     Lost(#[from] LeaderError),

@@ -67,10 +67,7 @@ pub struct Serving {
 pub enum ServingError {
     /// The address.
     #[error("listen on {address}")]
-    Listen {
-        address: SocketAddr,
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
     /// A path that is always allowed.
     #[error("read the paths that are always allowed")]
     Path(#[from] PathError),

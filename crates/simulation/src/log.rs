@@ -28,10 +28,7 @@ pub enum Entry {
         outcome: String,
     },
     /// What happened to a process, what the user did, what did not hold.
-    Note {
-        at: Seconds,
-        text: String,
-    },
+    Note { at: Seconds, text: String },
     /// What a controller logged.
     Logged {
         at: Seconds,

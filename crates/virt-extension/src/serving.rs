@@ -72,10 +72,7 @@ pub struct Extension {
 pub enum StartError {
     /// The address.
     #[error("listen on {address}")]
-    Listen {
-        address: SocketAddr,
-        source: std::io::Error,
-    },
+    Listen { address: SocketAddr, source: std::io::Error },
     /// The serving certificate.
     #[error("use the serving certificate")]
     Certificate(#[from] CertificateError),

@@ -12,10 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub enum OfferError {
     /// The socket could not be made.
     #[error("listen on {}", path.display())]
-    Listen {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Listen { path: PathBuf, source: io::Error },
     /// The program could not be copied.
     #[error("copy the program to {}", path.display())]
     Install {

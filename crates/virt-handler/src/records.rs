@@ -50,10 +50,7 @@ pub(crate) enum RecordError {
     Name(String),
     /// The file could not be written or removed.
     #[error("keep {path}")]
-    Keep {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Keep { path: PathBuf, source: io::Error },
 }
 
 /// Records, one file each, or in memory where launchers are simulated. Clones share them.

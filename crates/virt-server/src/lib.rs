@@ -80,10 +80,7 @@ pub enum StartError {
     Watch(#[source] Option<Box<kube::runtime::watcher::Error>>),
     /// A role or its binding was not made.
     #[error("create the role {name}")]
-    Role {
-        name: String,
-        source: Box<kube::Error>,
-    },
+    Role { name: String, source: Box<kube::Error> },
 }
 
 /// Makes the roles of users, and those of our programs that replace KubeVirt's, in a Kubernetes cluster, or brings them up to date. Who

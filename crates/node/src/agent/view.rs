@@ -13,10 +13,16 @@ use crate::runtime::spec::{ContainerState, PodState};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum At<'a> {
     /// Nobody asked for it, or the one who asked was cut short: it is to be started as this attempt.
-    Absent { attempt: u32 },
+    Absent {
+        attempt: u32,
+    },
     /// About to run.
     Created,
-    Running { attempt: u32, id: &'a str, started_at: Timestamp },
+    Running {
+        attempt: u32,
+        id: &'a str,
+        started_at: Timestamp,
+    },
     /// It ran.
     Ended(&'a End),
 }

@@ -74,13 +74,9 @@ pub enum Way {
         preserve: bool,
     },
     /// A TCP port, dialled from within its pod.
-    Port {
-        port: u16,
-    },
+    Port { port: u16 },
     /// A UDP port, the same way: each read of the connection is a datagram, and so is each write.
-    Datagrams {
-        port: u16,
-    },
+    Datagrams { port: u16 },
 }
 
 /// Why a guest did not do it.

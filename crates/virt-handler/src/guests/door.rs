@@ -59,10 +59,7 @@ pub struct Door {
 pub enum DoorError {
     /// The address.
     #[error("listen on {address} for virt-api")]
-    Listen {
-        address: SocketAddr,
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     #[error("use the certificates for virt-api")]
     Certificate(#[from] CertificateError),
 }

@@ -37,9 +37,7 @@ pub(super) enum Place {
     #[default]
     Data,
     /// In a directory of the owner's choice.
-    Directory {
-        path: PathBuf,
-    },
+    Directory { path: PathBuf },
     /// On the XFS in a file of the data directory.
     File {
         /// The file is about to be larger than the file system, or is.
