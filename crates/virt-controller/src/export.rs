@@ -24,6 +24,7 @@ pub mod controller;
 pub mod manifests;
 
 mod objects;
+mod pods;
 mod source;
 mod status;
 #[cfg(test)]

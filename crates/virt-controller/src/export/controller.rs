@@ -17,17 +17,18 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
-use manager::cache::{Cache, Changed, Keeping, Key};
+use manager::cache::{Cache, Changed, Key};
 use manager::context::{Chance, Context, Now, Started};
 use manager::events::Recorder;
-use manager::kit::{Expected, Kit, Orphans, Reconciler, Remembered, Written};
+use manager::kit::{Expected, Kit, Reconciler, Remembered, Written};
 use manager::worker::Next;
 use manager::writing::{create, delete, log_created};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
+use super::pods::Pods;
 use super::source::original;
-use super::{ExportPlan, Exporter, External, Observed, Source, decide, exporter_name, is_exporter, manifests, objects};
+use super::{ExportPlan, Exporter, External, Observed, Source, decide, exporter_name, manifests, objects};
 use crate::configuration::Configuration;
 use crate::data_volumes::DataVolumes;
 use crate::indexes;
@@ -57,16 +58,17 @@ pub(crate) struct Shared {
 #[must_use]
 pub(crate) fn start(context: &Context, shared: Shared, workers: usize) -> Started {
     let (kit, caches) = (Kit::new(NAME, context), &context.caches);
+    let exports = caches.of(&[("source", source_of), ("namespace", manager::cache::namespace_of)]);
     let controller = Exports {
         client: context.client.clone(),
         configuration: Configuration::new(context),
-        exports: caches.of(&[("source", source_of), ("namespace", manager::cache::namespace_of)]),
+        pods: Pods::new(context, &exports),
+        exports,
         vms: indexes::vms(caches),
         vmis: indexes::vmis(caches),
         snapshots: caches.of(&[]),
         contents: caches.of(&[]),
         claims: caches.of(&[]),
-        pods: caches.kept("", Keeping::slim_and_packed(), &[("claim", claims_of_pod)]),
         services: caches.of(&[]),
         shared,
         expected: kit.expected(),
@@ -86,26 +88,17 @@ fn source_of(export: &Export) -> Vec<String> {
     vec![format!("{}/{namespace}/{}", source.kind, source.name)]
 }
 
-/// The claims of pods that have not ended, as `namespace/claim`. Exporters only read.
-fn claims_of_pod(pod: &Pod) -> Vec<String> {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) || is_exporter(pod) {
-        return Vec::new();
-    }
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    objects::claims_of(pod).into_iter().map(|claim| format!("{namespace}/{claim}")).collect()
-}
-
 /// Declares all that an export has to be looked at for.
 fn feed(kit: Kit, controller: &Exports) -> Kit {
     let Exports { exports, vms, vmis, snapshots, contents, claims, pods, services, shared, configuration, .. } =
         controller;
     let (watching, copies) = (shared.data_volumes.clone(), shared.volume_snapshots.clone());
-    let (of_content, of_pod) = (exports.clone(), exports.clone());
+    let (of_content, of_pod, expected) = (exports.clone(), exports.clone(), controller.expected.clone());
+    let late = pods.clone();
     kit.also(async move { watching.run().await })
         .also(async move { copies.run().await })
+        .also(async move { late.run().await })
         .reconciles(exports)
-        .owns(pods, exports, Orphans::Ignored)
         .watch(vms, of::<VirtualMachine>(exports, "VirtualMachine"))
         .watch(vmis, near::<VirtualMachineInstance>(exports))
         .watch(snapshots, of::<Snapshot>(exports, "VirtualMachineSnapshot"))
@@ -118,11 +111,13 @@ fn feed(kit: Kit, controller: &Exports) -> Kit {
         .watch(services, near::<Service>(exports))
         // Claims and their users are found by their namespace: few namespaces have an export.
         .watch(claims, near::<PersistentVolumeClaim>(exports))
-        .watch(pods, move |change: &Changed<Pod>| {
+        .hears_of(&pods.all, move |change: &Changed<Pod>| {
+            let [before, now] = [&change.old, &change.new].map(|pod| owner(&of_pod, pod.as_deref()?));
+            expected.saw(before.as_ref(), now.as_ref(), change);
             let has_claims = |pod: &Arc<Pod>| !objects::claims_of(pod).is_empty();
             let matters = change.new.as_ref().is_some_and(has_claims) || change.old.as_ref().is_some_and(has_claims);
-            let all = of_pod.find("namespace", &change.key.namespace);
-            if matters { keys(&all) } else { Vec::new() }
+            let near = if matters { keys(&of_pod.find("namespace", &change.key.namespace)) } else { Vec::new() };
+            before.into_iter().chain(now).chain(near).collect::<Vec<_>>()
         })
         .hears_of(shared.data_volumes.cache(), near(exports))
         .needs(shared.volume_snapshots.storage_classes())
@@ -145,6 +140,13 @@ fn near<T>(exports: &Cache<Export>) -> impl Fn(&Changed<T>) -> Vec<Key> + Send +
     move |change| keys(&exports.find("namespace", &change.key.namespace))
 }
 
+/// The export that a pod is the exporter of.
+fn owner(exports: &Cache<Export>, pod: &Pod) -> Option<Key> {
+    let reference = api::owner::controller_of(&pod.metadata)?;
+    let key = Key { namespace: pod.metadata.namespace.clone().unwrap_or_default(), name: reference.name.clone() };
+    exports.get(&key).filter(|export| export.metadata.uid.as_ref() == Some(&reference.uid)).map(|_| key)
+}
+
 struct Exports {
     client: Client,
     configuration: Configuration,
@@ -154,7 +156,7 @@ struct Exports {
     snapshots: Cache<Snapshot>,
     contents: Cache<Content>,
     claims: Cache<PersistentVolumeClaim>,
-    pods: Cache<Pod>,
+    pods: Pods,
     services: Cache<Service>,
     shared: Shared,
     expected: Expected,
@@ -176,6 +178,7 @@ impl Reconciler for Exports {
         }
         self.shared.data_volumes.known().await;
         self.shared.volume_snapshots.known().await;
+        self.pods.all.synced().await;
         let plan = self.decide(key, &export);
         let done = self.act(key, &export, plan).await;
         self.failures.refusal(key, done)
@@ -201,14 +204,14 @@ impl Exports {
         let within = |claim: &str| format!("{}/{claim}", key.namespace);
         let is_used = |claim: &&str| {
             let runs = |vmi: &Arc<VirtualMachineInstance>| !vmi.is_final();
-            !self.pods.find("claim", &within(claim)).is_empty()
+            !self.pods.all.find("claim", &within(claim)).is_empty()
                 || self.vmis.find("claim", &within(claim)).iter().any(runs)
         };
         let is_disk = |claim: &&str| {
             !self.vms.find("claim", &within(claim)).is_empty() || !self.vmis.find("claim", &within(claim)).is_empty()
         };
         let own = Key { namespace: key.namespace.clone(), name: exporter_name(&key.name) };
-        let (service, pod) = (self.services.get(&own), self.pods.get(&own));
+        let (service, pod) = (self.services.get(&own), self.pods.all.get(&own));
         let failure = self.failures.get(key);
         let observed = Observed {
             export,
