@@ -7,7 +7,8 @@ use serde_json::json;
 
 use super::Virtctl;
 
-/// Nothing is evacuated, so nothing is to be cancelled: as with KubeVirt, that is no error.
+/// Nothing is evacuated, so nothing is to be cancelled: as with KubeVirt, that is no error. virtctl names no node: whatever an
+/// instance is evacuated from is cancelled.
 pub(crate) fn evacuate_cancel(virtctl: &Virtctl<'_>) -> Result<()> {
     virtctl.ok(&["evacuate-cancel", "vm", "v"])?;
     virtctl.ok(&["evacuate-cancel", "vmi", "v"])?;

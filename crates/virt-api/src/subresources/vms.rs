@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::subresources::{EvacuateCancelOptions, MigrateOptions, RestartOptions, StartOptions, StopOptions};
+use api::subresources::{MigrateOptions, RestartOptions, StartOptions, StopOptions};
 use api::vm::VirtualMachine;
 use api::vmi::VirtualMachineInstance;
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use virt_rules::eviction;
 
@@ -26,6 +27,15 @@ const ATTEMPTS: usize = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Answer = Result<Response<Full<Bytes>>, Problem>;
+
+/// `EvacuateCancelOptions` as Go reads it: what is missing is empty.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct CancelOptions {
+    /// Only an evacuation from this node; from any, if it is empty, which is all that virtctl sends.
+    evacuation_node_name: String,
+    dry_run: Option<Vec<String>>,
+}
 
 impl Inner {
     pub(super) async fn start(&self, call: &Call) -> Answer {
@@ -122,9 +132,9 @@ impl Inner {
         if call.body.is_empty() {
             return Err(Problem::bad_request("No body"));
         }
-        let options: EvacuateCancelOptions = serde_json::from_slice(&call.body).map_err(|e| super::unreadable(&e))?;
+        let options: CancelOptions = serde_json::from_slice(&call.body).map_err(|e| super::unreadable(&e))?;
         let name = &call.matched.name;
-        if options.evacuation_node_name != evacuated {
+        if !options.evacuation_node_name.is_empty() && options.evacuation_node_name != evacuated {
             let why = format!("it is evacuated from {evacuated:?}, not from {:?}", options.evacuation_node_name);
             return Err(Problem::conflict(Subject::Instance, name, why));
         }

@@ -330,6 +330,35 @@ async fn a_way_that_is_closed_is_told_before_anything_is_upgraded() {
     assert_eq!(*bench.guests.opened.lock().unwrap(), [Way::Port { port: 80 }]);
 }
 
+#[tokio::test]
+async fn an_evacuation_is_cancelled_whoever_names_the_node_or_does_not() {
+    let bench = Bench::new().await;
+    bench.instance("i", "Running", &[]).await;
+    let handler = Client::new(bench.server.for_identity(crate::Component::VirtController.identity()), "default");
+    let api: kube::Api<api::vmi::VirtualMachineInstance> = kube::Api::default_namespaced(handler);
+    let mark = async || {
+        let patch = kube::api::Patch::Merge(json!({ "status": { "evacuationNodeName": "here" } }));
+        api.patch("i", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    };
+    let marked = async || api.get("i").await.unwrap().status.unwrap().evacuation_node_name;
+    let path = format!("{VMIS}/i/evacuate/cancel");
+    // Nothing to cancel is no error.
+    assert_eq!(bench.put(&path, &json!({})).await.0, 200);
+    mark().await;
+    let (code, status) = bench.put(&path, &json!({ "evacuationNodeName": "there" })).await;
+    let message = "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"i\": it is evacuated from \"here\", not from \"there\"";
+    assert_eq!((code, status["message"].as_str()), (409, Some(message)), "{status}");
+    assert_eq!(bench.put(&path, &Value::Null).await.0, 400);
+    assert_eq!(bench.put(&path, &json!({ "evacuationNodeName": "here", "dryRun": ["All"] })).await.0, 200);
+    assert_eq!(marked().await.as_deref(), Some("here"));
+    // The last is what virtctl sends.
+    for body in [json!({ "evacuationNodeName": "here" }), json!({}), json!({ "evacuationNodeName": "" })] {
+        mark().await;
+        assert_eq!(bench.put(&path, &body).await, (200, json!("")), "{body}");
+        assert_eq!(marked().await, None, "{body}");
+    }
+}
+
 /// What each of KubeVirt's roles lets through, route by route, both stages taken together. `evacuate/cancel` and `sev` are in the
 /// roles as KubeVirt has them, and do not pass the first stage there either: it asks about `evacuate` and `sev`.
 #[tokio::test]
