@@ -56,14 +56,24 @@ pub async fn accept<F>(
     drop(timeout(SLOWEST_END, ended).await);
 }
 
-/// A peer that is gone without a word is not waited for longer than this, whether something is to be sent to it or not.
+/// A peer that is gone without a word is not waited for longer than this, whether something is to be sent to it or not. Nor is one
+/// that is there, and takes nothing for so long.
 ///
 /// # Errors
 /// When the kernel refuses it.
 pub fn mind_silence(stream: &TcpStream, silence: Duration) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+    mind_absence(stream, silence)?;
     let milliseconds = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
-    sockopt::set_tcp_user_timeout(stream, milliseconds)?;
+    Ok(sockopt::set_tcp_user_timeout(stream, milliseconds)?)
+}
+
+/// A peer that is gone without a word is noticed after this long. While bytes are on their way to it, that takes as long as the
+/// kernel sends them again, a quarter of an hour: only so can a peer that is there take as long as it likes.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub fn mind_absence(stream: &TcpStream, silence: Duration) -> io::Result<()> {
+    stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, silence / 3)?;
     sockopt::set_tcp_keepintvl(stream, silence / 3)?;
@@ -75,5 +85,36 @@ pub fn mind_silence(stream: &TcpStream, silence: Duration) -> io::Result<()> {
 fn tell(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a connection failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// The shortest that the kernel can be told: it probes in whole seconds.
+    const SILENCE: Duration = Duration::from_secs(3);
+
+    /// Sends more than any socket holds to a peer that begins to read late.
+    async fn sent_to_a_late_reader(mind: fn(&TcpStream, Duration) -> io::Result<()>) -> io::Result<usize> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        mind(&sender, SILENCE).unwrap();
+        let (mut reader, _) = listener.accept().await.unwrap();
+        let sending = tokio::spawn(async move { sender.write_all(&vec![7; 32 << 20]).await });
+        sleep(SILENCE * 3).await;
+        let mut all = Vec::new();
+        let read = reader.read_to_end(&mut all).await;
+        sending.await.unwrap()?;
+        read
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_only_stalls_is_cut_where_silence_is_minded_and_nowhere_else() {
+        let (strict, patient) = tokio::join!(sent_to_a_late_reader(mind_silence), sent_to_a_late_reader(mind_absence));
+        assert_eq!(strict.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(patient.unwrap(), 32 << 20);
     }
 }

@@ -10,7 +10,7 @@ use api::names::annotation;
 use certificates::Following;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Client};
-use manager::accepting::mind_silence;
+use manager::accepting::mind_absence;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -21,7 +21,7 @@ use virt_api::subresources::{Answering, Connection, GuestError, GuestName, Guest
 
 /// How long it may take until a handler is known by its certificate.
 const GREETING: Duration = Duration::from_secs(15);
-/// A handler that is gone without a word is noticed after this long.
+/// A handler that is gone without a word is noticed after this long. A guest may take nothing for longer than that.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Handlers of all nodes. Clones are the same.
@@ -56,7 +56,7 @@ impl Handlers {
         let connector = TlsConnector::from(self.tls.current());
         let connected = async {
             let stream = TcpStream::connect(told.as_str()).await?;
-            mind_silence(&stream, SILENCE)?;
+            mind_absence(&stream, SILENCE)?;
             connector.connect(server, stream).await
         };
         let connected = timeout(GREETING, connected).await.map_err(io::Error::from).flatten();

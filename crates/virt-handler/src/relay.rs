@@ -11,7 +11,8 @@
 //! - Bytes reach a target only from the node that its migration names, for the pod and the guest that it was prepared for.
 //! - A channel is carried once. What comes second is refused, so that nobody can be taken for a guest's memory.
 //! - Who has not shown a certificate takes no place of a migration, and has few places of its own.
-//! - A peer that vanishes without a word is noticed: its connections end after [`SILENCE`].
+//! - A peer that vanishes without a word is noticed: its connections end after [`SILENCE`], or when the kernel gives up what is on its
+//!   way to it. Until then the limits of the migration decide. A peer that is there and only takes nothing for a while is waited for.
 
 mod serving;
 #[cfg(test)]
@@ -41,7 +42,7 @@ const GREETING: Duration = Duration::from_secs(20);
 const READING: Duration = Duration::from_secs(600);
 /// How long any other question may take. The other node's launcher is asked, and addresses are moved.
 const ASKING: Duration = Duration::from_secs(60);
-/// How long a peer may be silent before its connections end.
+/// How long a peer that owes nothing may be silent before its connections end.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// How the handlers of other nodes are known, and how they know this one.
@@ -158,7 +159,7 @@ impl Relay {
             .map_err(|_| RelayError::Refused(format!("{:?} cannot be a node's name", target.node)))?;
         let greeting = async {
             let stream = TcpStream::connect(target.address).await?;
-            mind_silence(&stream)?;
+            mind_absence(&stream)?;
             let mut stream = TlsConnector::from(config).connect(name, stream).await?;
             write(&mut stream, &target.frame(channel)).await?;
             let answer: Answer = read(&mut stream).await?;
@@ -172,7 +173,7 @@ impl Relay {
     }
 }
 
-/// A peer that is gone without a word is not waited for, whether something is to be sent to it or not.
-fn mind_silence(stream: &TcpStream) -> io::Result<()> {
-    manager::accepting::mind_silence(stream, SILENCE)
+/// A guest's disk may keep the other side busy for longer than this.
+fn mind_absence(stream: &TcpStream) -> io::Result<()> {
+    manager::accepting::mind_absence(stream, SILENCE)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use certificates::tls::{self, Clients};
 use certificates::{CertificateError, Following, files};
-use manager::accepting::{accept, mind_silence};
+use manager::accepting::{accept, mind_absence};
 use manager::stopping::Stopping;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -26,7 +26,7 @@ use virt_api::subresources::{Guests, remote};
 const MOST: usize = 1024;
 /// How long a handshake may take.
 const GREETING: Duration = Duration::from_secs(15);
-/// virt-api that is gone without a word is noticed after this long.
+/// virt-api that is gone without a word is noticed after this long. One whose client takes nothing is waited for.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Where and how virt-api is served.
@@ -117,7 +117,7 @@ async fn answer(
     guests: &dyn Guests,
     mut stopped: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    mind_silence(&stream, SILENCE)?;
+    mind_absence(&stream, SILENCE)?;
     let stream = timeout(GREETING, TlsAcceptor::from(tls).accept(stream)).await.map_err(io::Error::from)??;
     let shown = crate::relay::name_of(stream.get_ref().1)?;
     if shown != caller {

@@ -17,7 +17,7 @@ use tokio_rustls::rustls::ServerConnection;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::wire::{Answer, Channel, Frame, Question, Reply, read, write};
-use super::{Credentials, GREETING, mind_silence};
+use super::{Credentials, GREETING, mind_absence};
 use crate::host::Doing;
 
 /// Connections at the same time: a migration has one for its memory, one for each disk, and one for words.
@@ -149,7 +149,7 @@ struct Serving {
 impl Serving {
     async fn receive(&self, stream: TcpStream, stranger: Stranger) -> io::Result<()> {
         let Self { credentials, door, carried, places, .. } = self;
-        mind_silence(&stream)?;
+        mind_absence(&stream)?;
         // A handshake takes the certificates of its moment.
         let acceptor = TlsAcceptor::from(credentials.server().map_err(io::Error::other)?);
         let greeting = async {
