@@ -177,9 +177,8 @@ impl Node {
     }
 
     async fn screen(&self, guest: &GuestName, preserve: bool) -> Result<Connection, GuestError> {
-        let seat = self.screens.take(&guest.uid, preserve)?;
-        let socket = self.socket(guest, VNC_SOCKET).await.map_err(|error| closed("screen", &error))?;
-        Ok(Box::new(seat.over(socket)))
+        let opening = async { self.socket(guest, VNC_SOCKET).await.map_err(|error| closed("screen", &error)) };
+        Ok(Box::new(self.screens.open(&guest.uid, preserve, opening).await?))
     }
 
     /// Dials the guest from its own pod, as the pod's programs do: no address that a guest tells is trusted, and nothing of this

@@ -17,14 +17,28 @@ pub(super) struct Screens(Arc<Mutex<BTreeMap<String, oneshot::Sender<()>>>>);
 
 /// The right to look, for as long as nobody takes over.
 #[derive(Debug)]
-pub(super) struct Seat(oneshot::Receiver<()>);
+struct Seat(oneshot::Receiver<()>);
 
 impl Screens {
+    /// Opens the screen of a guest, and takes it. Whoever has it keeps it when it cannot be opened once more.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or somebody else has it and is to be left in peace.
+    pub(super) async fn open<S>(
+        &self,
+        uid: &str,
+        preserve: bool,
+        opening: impl Future<Output = Result<S, GuestError>>,
+    ) -> Result<Watched<S>, GuestError> {
+        let stream = opening.await?;
+        Ok(self.take(uid, preserve)?.over(stream))
+    }
+
     /// Takes the screen of a guest.
     ///
     /// # Errors
     /// When somebody else has it and is to be left in peace.
-    pub(super) fn take(&self, uid: &str, preserve: bool) -> Result<Seat, GuestError> {
+    fn take(&self, uid: &str, preserve: bool) -> Result<Seat, GuestError> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, looking| !looking.is_closed());
         if preserve && all.contains_key(uid) {
@@ -39,7 +53,7 @@ impl Screens {
 }
 
 impl Seat {
-    pub(super) fn over<S>(self, stream: S) -> Watched<S> {
+    fn over<S>(self, stream: S) -> Watched<S> {
         Watched { seat: self.0, stream }
     }
 }

@@ -67,17 +67,30 @@ fn a_guest_that_tells_too_much_is_cut_short() {
 async fn a_second_screen_takes_over_unless_it_asks_not_to() {
     let screens = Screens::default();
     let (mut there, here) = tokio::io::duplex(64);
-    let mut first = screens.take("u", false).unwrap().over(here);
+    let mut first = screens.open("u", false, async { Ok(here) }).await.unwrap();
     there.write_all(b"RFB").await.unwrap();
     let mut hello = [0; 3];
     first.read_exact(&mut hello).await.unwrap();
-    let denied = screens.take("u", true).unwrap_err();
+    let look = async |uid: &str, preserve| screens.open(uid, preserve, async { Ok(tokio::io::empty()) }).await;
+    let denied = look("u", true).await.map(drop).unwrap_err();
     assert_eq!(denied, GuestError::Refused("Active VNC connection. Request denied.".to_owned()));
-    let other = screens.take("other", true).unwrap();
-    let second = screens.take("u", false).unwrap();
+    let other = look("other", true).await.unwrap();
+    let second = look("u", false).await.unwrap();
     let cut = first.read_u8().await.unwrap_err();
     assert_eq!(cut.to_string(), "another VNC connection took over");
     // Nobody is in the way of whoever comes after the last has gone.
     drop((first, second, other));
-    assert!(screens.take("u", true).is_ok());
+    assert!(look("u", true).await.is_ok());
+}
+
+#[tokio::test]
+async fn who_looks_at_a_screen_keeps_it_when_it_cannot_be_opened_for_the_next() {
+    let screens = Screens::default();
+    let (mut there, here) = tokio::io::duplex(64);
+    let mut first = screens.open("u", false, async { Ok(here) }).await.unwrap();
+    let gone = || GuestError::Failed("the guest's screen cannot be opened".to_owned());
+    let refused = screens.open("u", false, async { Err::<tokio::io::Empty, _>(gone()) }).await;
+    assert_eq!(refused.map(drop).unwrap_err(), gone());
+    there.write_all(b"x").await.unwrap();
+    assert_eq!(first.read_u8().await.unwrap(), b'x');
 }
