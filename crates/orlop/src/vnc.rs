@@ -64,7 +64,8 @@ pub(crate) fn run(arguments: &Arguments, out: &mut impl Write) -> anyhow::Result
             return show.serve(&listener).await;
         }
         let Some((viewer, words)) = viewer(port) else {
-            bail!("no VNC viewer was found ({}); install one, or use --proxy-only", VIEWERS.join(", "));
+            let names = VIEWERS.join(", ");
+            bail!("no VNC viewer was found that can open port {port} ({names}); install one, or use --proxy-only");
         };
         let mut child = Command::new(viewer)
             .args(words)
@@ -117,16 +118,19 @@ impl Screen<'_> {
 fn viewer(port: u16) -> Option<(&'static str, Vec<String>)> {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |name: &&str| std::env::split_paths(&paths).any(|folder| folder.join(name).is_file());
-    VIEWERS.into_iter().find(is_there).map(|name| (name, address(name, port)))
+    VIEWERS.into_iter().filter(is_there).find_map(|name| Some((name, address(name, port)?)))
 }
 
-fn address(viewer: &str, port: u16) -> Vec<String> {
-    match viewer {
-        "remote-viewer" => vec![format!("vnc://127.0.0.1:{port}")],
-        "gvncviewer" => vec![format!("127.0.0.1:{}", i32::from(port) - 5900)],
-        "vinagre" => vec![format!("127.0.0.1:{port}")],
-        _ => vec![format!("127.0.0.1::{port}")],
-    }
+/// How a viewer is told the port, if it can be told this one.
+fn address(viewer: &str, port: u16) -> Option<Vec<String>> {
+    let word = match viewer {
+        "remote-viewer" => format!("vnc://127.0.0.1:{port}"),
+        // It counts displays, of which the first has port 5900.
+        "gvncviewer" => format!("127.0.0.1:{}", port.checked_sub(5900)?),
+        "vinagre" => format!("127.0.0.1:{port}"),
+        _ => format!("127.0.0.1::{port}"),
+    };
+    Some(vec![word])
 }
 
 fn save(file: &Path, png: &[u8], out: &mut impl Write) -> anyhow::Result<()> {
@@ -143,8 +147,14 @@ mod tests {
 
     #[test]
     fn each_viewer_is_told_the_port_in_its_own_way() {
-        assert_eq!(address("remote-viewer", 5905), ["vnc://127.0.0.1:5905"]);
-        assert_eq!(address("vncviewer", 5905), ["127.0.0.1::5905"]);
-        assert_eq!(address("gvncviewer", 40000), ["127.0.0.1:34100"]);
+        for (viewer, port, expected) in [
+            ("remote-viewer", 5905, Some("vnc://127.0.0.1:5905")),
+            ("vncviewer", 5905, Some("127.0.0.1::5905")),
+            ("gvncviewer", 40000, Some("127.0.0.1:34100")),
+            // It cannot be told of a port below that of the first display.
+            ("gvncviewer", 5899, None),
+        ] {
+            assert_eq!(address(viewer, port), expected.map(|word| vec![word.to_owned()]), "{viewer} {port}");
+        }
     }
 }
