@@ -67,7 +67,7 @@ impl Inner {
             let vm = self.vm(call).await?;
             let vmi = self.instance_if_any(call).await?;
             let plan = decide(&vm, vmi.as_ref()).map_err(|refusal| refused(name, &refusal))?;
-            match self.write(call, &plan, dry_run).await {
+            match self.write(call, vmi.as_ref(), &plan, dry_run).await {
                 Ok(()) => return Ok(answer::empty(StatusCode::ACCEPTED)),
                 Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
                     attempt += 1;
@@ -81,18 +81,56 @@ impl Inner {
         }
     }
 
-    async fn write(&self, call: &Call, plan: &Plan, dry_run: bool) -> Result<(), kube::Error> {
+    /// Writes both or none, as far as two objects allow that: what was written of the instance is taken back when the VM could not be
+    /// written. A second attempt would otherwise find its own grace period, and an instance that was not restarted would keep it.
+    async fn write(
+        &self,
+        call: &Call,
+        vmi: Option<&VirtualMachineInstance>,
+        plan: &Plan,
+        dry_run: bool,
+    ) -> Result<(), kube::Error> {
         let name = &call.matched.name;
         let parameters = PatchParams { dry_run, ..PatchParams::default() };
-        if let Some(patch) = &plan.instance {
-            self.instances(call).patch(name, &parameters, &Patch::Merge(patch)).await?;
-        }
-        let vms = self.vms(call);
-        match &plan.vm {
-            Change::Object(patch) => vms.patch(name, &parameters, &Patch::Merge(patch)).await?,
-            Change::Status(patch) => vms.patch_status(name, &parameters, &Patch::Merge(patch)).await?,
+        let instance = match &plan.instance {
+            Some(patch) => Some(self.instances(call).patch(name, &parameters, &Patch::Merge(patch)).await?),
+            None => None,
         };
-        Ok(())
+        let vms = self.vms(call);
+        let written = match &plan.vm {
+            Change::Object(patch) => vms.patch(name, &parameters, &Patch::Merge(patch)).await,
+            Change::Status(patch) => vms.patch_status(name, &parameters, &Patch::Merge(patch)).await,
+        };
+        if let (Err(_), Some(instance), false) = (&written, instance, dry_run) {
+            let former = vmi.and_then(|vmi| vmi.spec.termination_grace_period_seconds);
+            self.take_back(call, former, instance).await;
+        }
+        written.map(drop)
+    }
+
+    /// Gives an instance the grace period that it had, unless somebody else has changed it since.
+    async fn take_back(&self, call: &Call, former: Option<i64>, mut instance: VirtualMachineInstance) {
+        let (name, ours) = (&call.matched.name, instance.spec.termination_grace_period_seconds);
+        for _ in 0..ATTEMPTS {
+            let (uid, version) = (&instance.metadata.uid, &instance.metadata.resource_version);
+            let patch = json!({
+                "metadata": { "uid": uid, "resourceVersion": version },
+                "spec": { "terminationGracePeriodSeconds": former },
+            });
+            let written = self.instances(call).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+            match written {
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => {
+                    tracing::warn!(%error, name, "an instance keeps a grace period that it should not");
+                    return;
+                }
+                Ok(_) => return,
+            }
+            match self.instance_if_any(call).await {
+                Ok(Some(now)) if now.spec.termination_grace_period_seconds == ours => instance = now,
+                _ => return,
+            }
+        }
     }
 
     pub(super) async fn migrate(&self, call: &Call) -> Answer {
