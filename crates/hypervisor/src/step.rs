@@ -17,6 +17,13 @@ pub enum Step {
 }
 
 impl Step {
+    /// What comes or goes.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        let (Self::Plug(_, device) | Self::Unplug(_, device)) = self;
+        device
+    }
+
     /// What takes it back.
     #[must_use]
     pub fn undo(self) -> Self {
@@ -109,7 +116,7 @@ fn field(id: &DeviceId, device: &Device) -> String {
 }
 
 /// Whether a device can come and go while the guest runs: by what it is, and by where it is.
-fn can_move(guest: &Guest, device: &Device) -> bool {
+pub(crate) fn can_move(guest: &Guest, device: &Device) -> bool {
     let is_movable = matches!(device.kind, Kind::Disk(_) | Kind::Interface(_));
     let is_open = match &device.place {
         // Whoever plugs into a controller needs one that is there.

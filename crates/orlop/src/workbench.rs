@@ -68,7 +68,7 @@ impl Arguments {
             },
             cache: Cache::open(&cache_dir.join("images"), Limits::default()).context("open the image cache")?,
             registries: registries(insecure_registries)?,
-            memory: cache_dir,
+            findings: cache_dir,
             progress,
         })
     }

@@ -32,8 +32,8 @@ pub struct Workbench {
     pub qemu: PathBuf,
     /// What the operator wants to run guests with.
     pub choice: Choice,
-    /// Where is remembered what runs guests here.
-    pub memory: PathBuf,
+    /// Where it is written down what runs guests here.
+    pub findings: PathBuf,
     /// The guest's own directory, for its sockets and state.
     pub folder: PathBuf,
     /// Where disks are made that go with the guest.
@@ -82,7 +82,7 @@ impl Workbench {
     /// How to find out what runs guests here.
     #[must_use]
     pub fn probe(&self) -> Probe {
-        Probe::new(Some(&self.this), &self.qemu, &self.memory)
+        Probe::new(Some(&self.this), &self.qemu, &self.findings)
     }
 
     /// What runs guests here: what was chosen, what was `told`, or what is found out.
@@ -138,9 +138,12 @@ impl BootError {
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Refused(refusals) => Outcome::Never(refusals.iter().map(refusal).collect()),
-            Self::Volume(VolumeError::Refused(refused)) => Outcome::Never(vec![refusal(refused)]),
-            Self::Volume(VolumeError::Reference { .. }) | Self::Before(_) => Outcome::never("", chain(self)),
-            Self::Accelerator(_) | Self::Volume(_) | Self::Firmware(_) | Self::Start(_) => Outcome::retry(chain(self)),
+            Self::Volume(error) => match error.refusal() {
+                Some(refusal) => Outcome::Never(vec![refusal]),
+                None => Outcome::retry(chain(self)),
+            },
+            Self::Before(_) => Outcome::never("", chain(self)),
+            Self::Accelerator(_) | Self::Firmware(_) | Self::Start(_) => Outcome::retry(chain(self)),
         }
     }
 }

@@ -4,19 +4,20 @@
 //! - It can be done again after any failure: what was done half is undone or finished first, what was done is not done twice.
 //! - What the guest sees is written down after each step, so that the model never lags behind by more than the step under way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::vmi::VirtualMachineInstance;
-use hypervisor::guest::build::{Before, build};
-use hypervisor::guest::{DeviceId, Guest};
+use hypervisor::guest::build::{Next, next};
+use hypervisor::guest::{Device, DeviceId, Guest, Kind};
 use hypervisor::qmp::QmpError;
 use hypervisor::qmp::commands::QomList;
 use hypervisor::render::{self, Part};
 use hypervisor::step::{Difference, Step, difference};
 use hypervisor::wiring::Attachment;
-use launcher_api::Outcome;
+use launcher_api::{Outcome, Refusal};
 use tokio::time::timeout;
 
 use crate::boot::{Started, Workbench, refusal};
@@ -41,8 +42,38 @@ enum ChangeError {
     NotLive(String),
     #[error("the guest has not released {0} yet")]
     InUse(String),
+    #[error("{0}: its place is that of a device that is only now leaving")]
+    NoPlace(String),
     #[error(transparent)]
     Model(#[from] ModelError),
+}
+
+impl ChangeError {
+    /// Why no other attempt helps, if none does.
+    fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::Volume(error) => error.refusal(),
+            Self::Plug(..)
+            | Self::Unplug(..)
+            | Self::NotLive(_)
+            | Self::InUse(_)
+            | Self::NoPlace(_)
+            | Self::Model(_) => None,
+        }
+    }
+}
+
+/// What the caller of a change hears: to come again as long as that helps with anything, and what is wrong with each.
+fn outcome(failures: &[ChangeError]) -> Option<Outcome> {
+    let refusals: Vec<Refusal> = failures.iter().filter_map(ChangeError::refusal).collect();
+    match (failures.is_empty(), refusals.len() == failures.len()) {
+        (true, _) => None,
+        (false, true) => Some(Outcome::Never(refusals)),
+        (false, false) => {
+            let all: Vec<String> = failures.iter().map(|error| chain(error)).collect();
+            Some(Outcome::retry(all.join("; ")))
+        }
+    }
 }
 
 /// Compares and applies. A refusal leaves the guest as it is.
@@ -53,58 +84,99 @@ pub(crate) async fn apply(
     workbench: &Workbench,
 ) -> Outcome {
     let old = started.handle.guest.borrow().clone();
-    let new = match build(vmi, started.wiring.accelerator, Before::Running(&old)) {
-        Ok(new) => new,
+    let Next { guest: new, waiting } = match next(vmi, started.wiring.accelerator, &old) {
+        Ok(next) => next,
         Err(refusals) => return Outcome::Never(refusals.iter().map(refusal).collect()),
     };
     let Difference { steps, mut restart } = difference(&old, &new);
-    restart.extend(started.prepared.changed(vmi));
+    let mut failures = Vec::new();
     if !steps.is_empty() {
         started.wiring.interfaces.extend(interfaces);
-        if let Err(error) = take(started, vmi, &new, steps, workbench).await {
-            tracing::warn!(error = chain(&error), "cannot change the guest yet");
-            return match error {
-                ChangeError::Volume(VolumeError::Refused(refused)) => Outcome::Never(vec![refusal(&refused)]),
-                error => Outcome::retry(chain(&error)),
-            };
-        }
+        failures = take(started, vmi, &new, steps, workbench).await;
     }
-    if restart.is_empty() { Outcome::Done } else { Outcome::NeedsRestart(restart) }
+    failures.extend(waiting.into_iter().map(ChangeError::NoPlace));
+    for error in &failures {
+        tracing::warn!(error = chain(error), "cannot change the guest yet");
+    }
+    restart.extend(started.prepared.changed(vmi));
+    match outcome(&failures) {
+        Some(outcome) => outcome,
+        None if restart.is_empty() => Outcome::Done,
+        None => Outcome::NeedsRestart(restart),
+    }
 }
 
-/// Takes every step that can be taken now, whatever becomes of the others. The first error is what its caller hears.
+/// Takes every step that can be taken now, whatever becomes of the others. Returns what went wrong.
+///
+/// What goes leaves first: then another volume can be prepared under the name of the one that has gone.
 async fn take(
     started: &mut Started,
     vmi: &VirtualMachineInstance,
     new: &Guest,
     steps: Vec<Step>,
     workbench: &Workbench,
-) -> Result<(), ChangeError> {
-    let added = started.prepared.add_missing(vmi, &workbench.workshop()).await;
-    let mut first = added.map_err(ChangeError::from).err();
-    started.wiring.volumes.clone_from(&started.prepared.volumes);
-    let mut held = BTreeSet::new();
-    for step in steps {
-        let (Step::Plug(_, device) | Step::Unplug(_, device)) = &step;
-        // What has one device does not come back as another before the first has gone.
-        if matches!(step, Step::Plug(..)) && device.of.as_ref().is_some_and(|name| held.contains(name)) {
-            continue;
+) -> Vec<ChangeError> {
+    let (leaving, coming): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| matches!(step, Step::Unplug(..)));
+    let (mut failures, mut held) = (Vec::new(), Vec::new());
+    for step in &leaving {
+        if let Err(error) = take_one(started, vmi, new, step).await {
+            held.push(step.device());
+            failures.push(error);
         }
-        match take_one(started, new, &step).await {
-            Ok(()) => {}
-            // The model must not lag behind by more than one step.
-            Err(error @ ChangeError::Model(_)) => return Err(error),
-            Err(error) => {
-                tracing::debug!(error = chain(&error), "a step that has to wait");
-                held.extend(device.of.clone());
-                first.get_or_insert(error);
-            }
+        if is_lagging(&failures) {
+            return failures;
         }
     }
-    first.map_or(Ok(()), Err)
+    let missing = started.prepared.add_missing(vmi, &workbench.workshop()).await;
+    let without: Vec<String> = missing.keys().cloned().collect();
+    failures.extend(missing.into_values().map(ChangeError::from));
+    started.wiring.volumes.clone_from(&started.prepared.volumes);
+    for step in &coming {
+        let device = step.device();
+        // What has one device does not come back as another before the first has gone. What lacks its volume has been told already.
+        let lacks_volume =
+            matches!(device.kind, Kind::Disk(_)) && device.of.as_ref().is_some_and(|name| without.contains(name));
+        if lacks_volume || held.iter().any(|held| is_namesake(held, device)) {
+            continue;
+        }
+        failures.extend(take_one(started, vmi, new, step).await.err());
+        if is_lagging(&failures) {
+            return failures;
+        }
+    }
+    failures
 }
 
-async fn take_one(started: &mut Started, new: &Guest, step: &Step) -> Result<(), ChangeError> {
+/// The model must not lag behind by more than one step.
+fn is_lagging(failures: &[ChangeError]) -> bool {
+    matches!(failures.last(), Some(ChangeError::Model(_)))
+}
+
+/// Whether two devices are the same one to the instance. A disk and an interface may have the same name.
+fn is_namesake(one: &Device, other: &Device) -> bool {
+    one.of.is_some() && one.of == other.of && discriminant(&one.kind) == discriminant(&other.kind)
+}
+
+impl Started {
+    /// Forgets what a device stood on that has gone. What is still asked for stays: another device of the same name stands on it.
+    fn release(&mut self, vmi: &VirtualMachineInstance, new: &Guest, device: &Device) {
+        let Some(name) = &device.of else { return };
+        match device.kind {
+            Kind::Disk(_) => self.prepared.release(name, vmi),
+            Kind::Interface(_) if !new.devices.values().any(|other| is_namesake(device, other)) => {
+                self.wiring.interfaces.remove(name);
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn take_one(
+    started: &mut Started,
+    vmi: &VirtualMachineInstance,
+    new: &Guest,
+    step: &Step,
+) -> Result<(), ChangeError> {
     let (what, id, device) = match step {
         Step::Plug(id, device) => ("plugged in", id, device),
         Step::Unplug(id, device) => ("unplugged", id, device),
@@ -115,8 +187,6 @@ async fn take_one(started: &mut Started, new: &Guest, step: &Step) -> Result<(),
         Step::Unplug(..) => {
             let old = started.handle.guest.borrow().clone();
             unplug(&started.handle, id, &name, &parts(started, &old, id)?).await?;
-            started.prepared.remove(&name);
-            started.wiring.interfaces.remove(&name);
         }
     }
     tracing::info!(%id, name = device.of.as_deref().unwrap_or_default(), what, "the guest was changed");
@@ -125,6 +195,10 @@ async fn take_one(started: &mut Started, new: &Guest, step: &Step) -> Result<(),
     // Ids that were given out are never given out again, whatever becomes of the other steps.
     now.minted.clone_from(&new.minted);
     model::store(&started.wiring.runtime, &now)?;
+    // What a step is done again with must stay until then.
+    if matches!(step, Step::Unplug(..)) {
+        started.release(vmi, new, device);
+    }
     started.handle.guest.send_replace(Arc::new(now));
     Ok(())
 }
@@ -195,3 +269,6 @@ async fn is_there(handle: &Handle, id: &DeviceId) -> Result<bool, QmpError> {
     let devices = handle.qmp.execute(QomList { path: "/machine/peripheral" }).await?;
     Ok(devices.iter().any(|device| device.name == id.as_str()))
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,8 @@ pub mod console;
 pub mod domain;
 pub mod driver;
 mod errors;
+#[cfg(test)]
+mod fake_qmp;
 mod firmware;
 pub mod grant;
 pub mod guest;

@@ -5,6 +5,7 @@
 
 mod claims;
 mod cloud_init;
+mod error;
 mod images;
 
 use std::collections::BTreeMap;
@@ -12,13 +13,14 @@ use std::path::{Path, PathBuf};
 
 use api::vmi::VirtualMachineInstance;
 use api::volumes::Volume;
-use hypervisor::Refusal;
 use hypervisor::wiring::{Format, Kernel, Layer, Source, SourceKind};
 use rustix::fs::{Mode, OFlags};
 use storage::cache::{Cache, CachedFile};
 use storage::pull::{Progress, Registries};
-use storage::{disk, qcow2};
+use storage::{iso, qcow2};
 use virt_rules::support;
+
+pub use error::VolumeError;
 
 /// Where things that an instance names are on this machine.
 #[derive(Clone, Debug, Default)]
@@ -66,78 +68,6 @@ pub struct Prepared {
     made: u32,
 }
 
-/// Why a volume is not there.
-#[derive(Debug, thiserror::Error)]
-pub enum VolumeError {
-    /// The instance asks for something that cannot be had.
-    #[error("{0}")]
-    Refused(Refusal),
-    /// An image could not be had.
-    #[error("{path}")]
-    Image {
-        /// The field that names it.
-        path: String,
-        source: storage::cache::CacheError,
-    },
-    /// A mounted image has no such disk.
-    #[error("{path}")]
-    Mounted {
-        /// The field that names it.
-        path: String,
-        source: storage::mounted::MountedError,
-    },
-    /// A reference makes no sense.
-    #[error("{path}")]
-    Reference {
-        /// The field.
-        path: String,
-        source: storage::image::ReferenceError,
-    },
-    /// A disk could not be made or opened.
-    #[error("{path}")]
-    Disk {
-        /// The field that asks for it.
-        path: String,
-        source: disk::DiskError,
-    },
-    /// An overlay could not be made.
-    #[error("{path}")]
-    Overlay {
-        /// The field that asks for it.
-        path: String,
-        source: qcow2::Qcow2Error,
-    },
-    /// A configuration disk could not be made.
-    #[error("{path}")]
-    Iso {
-        /// The field that asks for it.
-        path: String,
-        source: storage::iso::IsoError,
-    },
-    /// What an earlier attempt has left could not be removed.
-    #[error("{path}: remove {}", file.display())]
-    Clear {
-        /// The field that asks for a new one.
-        path: String,
-        file: PathBuf,
-        source: std::io::Error,
-    },
-    /// A file could not be read.
-    #[error("{path}: read {}", file.display())]
-    Read {
-        /// The field that names it.
-        path: String,
-        file: PathBuf,
-        source: std::io::Error,
-    },
-}
-
-impl VolumeError {
-    fn refused(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Refused(Refusal { path: path.into(), problem: problem.into() })
-    }
-}
-
 /// Prepares every volume, and the files of a kernel boot. It can be done again: each attempt begins anew.
 ///
 /// # Assumptions
@@ -148,7 +78,9 @@ impl VolumeError {
 pub async fn prepare(vmi: &VirtualMachineInstance, workshop: &Workshop<'_>) -> Result<Prepared, VolumeError> {
     check(vmi)?;
     let mut prepared = Prepared::default();
-    prepared.add_missing(vmi, workshop).await?;
+    for (index, volume) in vmi.spec.volumes.iter().flatten().enumerate() {
+        prepared.add(index, volume, vmi, workshop).await?;
+    }
     let kernel_boot = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.kernel_boot.as_ref());
     if let Some(container) = kernel_boot.and_then(|boot| boot.container.as_ref()) {
         prepared.kernel = Some(images::kernel(container, workshop, &mut prepared.held).await?);
@@ -157,27 +89,39 @@ pub async fn prepare(vmi: &VirtualMachineInstance, workshop: &Workshop<'_>) -> R
 }
 
 impl Prepared {
-    /// Prepares the volumes that are not there yet. Those that are stay untouched: a guest may run on them.
-    ///
-    /// # Errors
-    /// The first volume that cannot be had, by its path; what came before it is there.
-    pub async fn add_missing(
+    /// Prepares the volumes that are not there yet. Those that are stay untouched: a guest may run on them. Returns those that cannot be
+    /// had, by their names; they keep no other one waiting.
+    pub(crate) async fn add_missing(
         &mut self,
         vmi: &VirtualMachineInstance,
         workshop: &Workshop<'_>,
-    ) -> Result<(), VolumeError> {
+    ) -> BTreeMap<String, VolumeError> {
+        let mut missing = BTreeMap::new();
         for (index, volume) in vmi.spec.volumes.iter().flatten().enumerate() {
-            if self.volumes.contains_key(&volume.name) {
-                continue;
+            if let Err(error) = self.add(index, volume, vmi, workshop).await {
+                missing.insert(volume.name.clone(), error);
             }
-            let path = format!("spec.volumes[{index}]");
-            // Numbered in the order of their making: a name is the user's, and places in the list change.
-            let file = workshop.folder.join(format!("volume{}", self.made));
-            let source = prepare_volume(&path, file, volume, vmi, workshop, &mut self.held).await?;
-            self.made += 1;
-            self.volumes.insert(volume.name.clone(), source);
-            self.asked.insert(volume.name.clone(), volume.clone());
         }
+        missing
+    }
+
+    async fn add(
+        &mut self,
+        index: usize,
+        volume: &Volume,
+        vmi: &VirtualMachineInstance,
+        workshop: &Workshop<'_>,
+    ) -> Result<(), VolumeError> {
+        if self.volumes.contains_key(&volume.name) {
+            return Ok(());
+        }
+        let path = format!("spec.volumes[{index}]");
+        // Numbered in the order of their making: a name is the user's, and places in the list change.
+        let file = workshop.folder.join(format!("volume{}", self.made));
+        let source = prepare_volume(&path, file, volume, vmi, workshop, &mut self.held).await?;
+        self.made += 1;
+        self.volumes.insert(volume.name.clone(), source);
+        self.asked.insert(volume.name.clone(), volume.clone());
         Ok(())
     }
 
@@ -197,10 +141,13 @@ impl Prepared {
         local.filter_map(|(name, _)| Some((name.as_str(), self.volumes.get(name)?)))
     }
 
-    /// Forgets a volume that the guest has let go of.
-    pub(crate) fn remove(&mut self, name: &str) {
-        self.volumes.remove(name);
-        self.asked.remove(name);
+    /// Forgets a volume that the guest has let go of, unless the same one is still asked for.
+    pub(crate) fn release(&mut self, name: &str, vmi: &VirtualMachineInstance) {
+        let wanted = vmi.spec.volumes.iter().flatten().find(|volume| volume.name == name);
+        if wanted.is_none() || wanted != self.asked.get(name) {
+            self.volumes.remove(name);
+            self.asked.remove(name);
+        }
     }
 }
 
@@ -214,7 +161,23 @@ pub fn check(vmi: &VirtualMachineInstance) -> Result<(), VolumeError> {
         return Err(VolumeError::Refused(refusal.into()));
     }
     let mut volumes = vmi.spec.volumes.iter().flatten().enumerate();
-    volumes.try_for_each(|(index, volume)| cloud_init::check(&format!("spec.volumes[{index}]"), volume))
+    volumes.try_for_each(|(index, volume)| {
+        let path = format!("spec.volumes[{index}]");
+        let invalid = |source| VolumeError::Iso { path: path.clone(), source };
+        labels(volume).try_for_each(|label| iso::check_label(label).map_err(invalid))?;
+        cloud_init::check(&path, volume)
+    })
+}
+
+/// What the disks with files are called that a volume asks for.
+fn labels(volume: &Volume) -> impl Iterator<Item = &str> {
+    let map = volume.config_map.iter().map(|map| label(map.volume_label.as_deref()));
+    map.chain(volume.secret.iter().map(|secret| label(secret.volume_label.as_deref())))
+}
+
+/// As KubeVirt does, an empty label is as good as none.
+fn label(asked: Option<&str>) -> &str {
+    asked.filter(|label| !label.is_empty()).unwrap_or("cfgdata")
 }
 
 async fn prepare_volume(
@@ -268,12 +231,12 @@ async fn prepare_volume(
         return cloud_init::config_drive(&format!("{path}.cloudInitConfigDrive"), config, vmi, &file, workshop.places);
     }
     if let Some(map) = config_map {
-        let label = map.volume_label.as_deref().unwrap_or("cfgdata");
+        let label = label(map.volume_label.as_deref());
         let folder = map.name.as_ref().and_then(|name| workshop.places.config_maps.get(name));
         return files_disk(&format!("{path}.configMap"), label, folder, map.optional, &file);
     }
     if let Some(secret) = secret {
-        let label = secret.volume_label.as_deref().unwrap_or("cfgdata");
+        let label = label(secret.volume_label.as_deref());
         let folder = secret.secret_name.as_ref().and_then(|name| workshop.places.secrets.get(name));
         return files_disk(&format!("{path}.secret"), label, folder, secret.optional, &file);
     }
@@ -339,4 +302,14 @@ fn takes_direct_io(path: &Path) -> bool {
 fn image(path: PathBuf) -> Source {
     let top = Layer { path, format: Format::Raw, kind: SourceKind::File };
     Source { top, below: Vec::new(), read_only: false, direct_io: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_label_is_as_good_as_none() {
+        assert_eq!([label(None), label(Some("")), label(Some("mine"))], ["cfgdata", "cfgdata", "mine"]);
+    }
 }

@@ -22,7 +22,7 @@ pub(crate) use board::DEFAULT_BOARD;
 pub(crate) use cpu::host_model;
 pub(crate) use identity::{CHASSIS_KEYS, SYSTEM_KEYS};
 pub(crate) use memory::SIZES as MEMORY;
-use plugging::Plugging;
+use plugging::{Plugged, Plugging};
 
 use super::{Guest, VERSION};
 use crate::Refusal;
@@ -49,6 +49,14 @@ impl<'a> Before<'a> {
     }
 }
 
+/// What a guest that runs can become now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Next {
+    pub guest: Guest,
+    /// Devices that are asked for and are not in it yet, by their paths: their place is that of a device which leaves first.
+    pub waiting: Vec<String>,
+}
+
 /// The guest that an instance asks for.
 ///
 /// # Guarantees
@@ -61,6 +69,24 @@ pub fn build(
     accelerator: Accelerator,
     before: Before<'_>,
 ) -> Result<Guest, Vec<Refusal>> {
+    let (mut refusals, next) = assemble(vmi, accelerator, before);
+    for path in next.iter().flat_map(|next| &next.waiting) {
+        refusals.refuse(path, "its place is that of a device that has not left yet");
+    }
+    refusals.or(next.map(|next| next.guest))
+}
+
+/// The next step of a guest that runs towards what an instance asks for. Where devices wait for the places of others, what is asked for
+/// is reached in more than one.
+///
+/// # Errors
+/// As [`build`].
+pub fn next(vmi: &VirtualMachineInstance, accelerator: Accelerator, running: &Guest) -> Result<Next, Vec<Refusal>> {
+    let (refusals, next) = assemble(vmi, accelerator, Before::Running(running));
+    refusals.or(next)
+}
+
+fn assemble(vmi: &VirtualMachineInstance, accelerator: Accelerator, before: Before<'_>) -> (Refusals, Option<Next>) {
     let mut refusals = Refusals::of(vmi);
     let domain = &vmi.spec.domain;
     let identity = identity::identity(&mut refusals, vmi);
@@ -78,10 +104,10 @@ pub fn build(
     if domain.devices.disable_hotplug != Some(true) {
         plugging.spare_ports();
     }
-    let (devices, minted) = plugging.finish();
-    let guest = memory.map(|memory| {
+    let Plugged { devices, minted, waiting } = plugging.finish(&mut refusals);
+    let next = memory.map(|memory| {
         let version = VERSION;
-        Guest { version, identity, board, cpu, memory, boot, clock, devices, minted }
+        Next { guest: Guest { version, identity, board, cpu, memory, boot, clock, devices, minted }, waiting }
     });
-    refusals.or(guest)
+    (refusals, next)
 }

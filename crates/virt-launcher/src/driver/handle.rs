@@ -43,6 +43,25 @@ pub(super) struct Call {
     pub(super) reply: oneshot::Sender<Result<(), RequestError>>,
 }
 
+#[cfg(test)]
+impl Handle {
+    /// Of a guest that nobody drives.
+    pub(crate) fn undriven(qmp: Qmp, guest: Guest) -> Self {
+        let (agent, _) = UnixStream::pair().unwrap();
+        Self {
+            requests: mpsc::channel(1).0,
+            domain: watch::channel(crate::lifecycle::Lifecycle::boot(false).domain().clone()).1,
+            pid: 0,
+            qmp,
+            agent: Arc::new(Mutex::new(Agent::new(agent))),
+            guest: watch::Sender::new(Arc::new(guest)),
+            departures: watch::channel(0).1,
+            events: broadcast::channel(1).0,
+            aborts: watch::channel(0).1,
+        }
+    }
+}
+
 impl Handle {
     /// Asks for something and waits until it is done or denied.
     ///

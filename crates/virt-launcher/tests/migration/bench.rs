@@ -82,7 +82,7 @@ async fn serve(folder: &Path, claim: Option<PathBuf>) -> Result<()> {
         this: std::env::current_exe()?,
         qemu: hypervisor::programs::qemu(Path::new("qemu-system-x86_64")).context("QEMU")?,
         choice: Choice::Tcg,
-        memory: cache.clone(),
+        findings: cache.clone(),
         folder: folder.to_owned(),
         disks: folder.join(DISKS),
         firmware: None,

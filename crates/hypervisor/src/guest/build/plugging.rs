@@ -6,9 +6,12 @@ use super::Before;
 use crate::guest::place::{Bus, Taken};
 use crate::guest::{Board, Device, DeviceId, Guest, Kind, Place};
 use crate::refusal::Refusals;
+use crate::step::can_move;
 
 /// How many devices can be plugged into a guest that runs, beyond those that it was started with.
 const SPARE_PORTS: usize = 4;
+/// What is said of a device that has no place.
+const FULL: &str = "the bus has no free slot for it; remove another device";
 
 /// The devices of a guest under construction.
 pub(super) struct Plugging<'a> {
@@ -18,6 +21,16 @@ pub(super) struct Plugging<'a> {
     devices: BTreeMap<DeviceId, Device>,
     minted: BTreeMap<String, u32>,
     taken: Taken,
+    /// Devices without a place, by their paths.
+    crowded: Vec<(Bus, String)>,
+}
+
+/// What came of plugging everything in.
+pub(super) struct Plugged {
+    pub(super) devices: BTreeMap<DeviceId, Device>,
+    pub(super) minted: BTreeMap<String, u32>,
+    /// Paths of devices that have a place once another device has left the guest.
+    pub(super) waiting: Vec<String>,
 }
 
 impl<'a> Plugging<'a> {
@@ -29,13 +42,16 @@ impl<'a> Plugging<'a> {
             taken.take(&device.place);
         }
         let minted = before.map(|guest| guest.minted.clone()).unwrap_or_default();
-        Self { board, before, is_running, devices: BTreeMap::new(), minted, taken }
+        Self { board, before, is_running, devices: BTreeMap::new(), minted, taken, crowded: Vec::new() }
     }
 
     /// Plugs a device in where it was, or else where there is room. `path` is told if there is none.
     pub(super) fn plug(&mut self, refusals: &mut Refusals, path: &str, bus: Bus, of: Option<&str>, kind: Kind) {
-        if self.place(bus, of, kind).is_none() {
-            refusals.refuse(path, "the bus has no free slot for it; remove another device");
+        match self.place(bus, of, kind) {
+            Some(_) => {}
+            // Whether something leaves is known when everything else has its place.
+            None if self.is_running => self.crowded.push((bus, path.to_owned())),
+            None => refusals.refuse(path, FULL),
         }
     }
 
@@ -46,7 +62,10 @@ impl<'a> Plugging<'a> {
                 self.keep(device.place.needs());
                 (id.clone(), device.place.clone())
             }
-            None => (self.mint(&kind), self.free(bus)?),
+            None => {
+                let place = self.free(bus)?;
+                (self.mint(&kind), place)
+            }
         };
         // What is tried first is a matter of the next start, and no two devices may share a number until then.
         let kind = if self.is_running { kind.booted_as(was.map(|(_, device)| &device.kind)) } else { kind };
@@ -139,7 +158,79 @@ impl<'a> Plugging<'a> {
         }
     }
 
-    pub(super) fn finish(self) -> (BTreeMap<DeviceId, Device>, BTreeMap<String, u32>) {
-        (self.devices, self.minted)
+    /// Every device with its place. Those that have none are refused, unless another one leaves such a place to them.
+    pub(super) fn finish(self, refusals: &mut Refusals) -> Plugged {
+        let Self { before, devices, minted, crowded, .. } = self;
+        let is_left = |bus: Bus| {
+            let mut all =
+                before.iter().flat_map(|guest| guest.devices.iter().map(move |(id, device)| (guest, id, device)));
+            all.any(|(guest, id, device)| {
+                !devices.contains_key(id) && bus.has(&device.place) && can_move(guest, device)
+            })
+        };
+        let (waiting, refused): (Vec<_>, Vec<_>) = crowded.into_iter().partition(|(bus, _)| is_left(*bus));
+        refused.iter().for_each(|(_, path)| refusals.refuse(path, FULL));
+        Plugged { devices, minted, waiting: waiting.into_iter().map(|(_, path)| path).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::vmi::VirtualMachineInstance;
+    use serde_json::{Value, json};
+
+    use crate::accelerator::Accelerator;
+    use crate::guest::Guest;
+    use crate::guest::build::{Before, Next, build, next};
+    use crate::step::{Step, difference};
+
+    fn with_disks(names: &[&str]) -> VirtualMachineInstance {
+        let disks: Vec<Value> = names.iter().map(|name| json!({ "name": name, "disk": { "bus": "virtio" } })).collect();
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": { "name": "a" },
+            "spec": { "domain": { "devices": { "disks": disks }, "memory": { "guest": "64Mi" } } },
+        });
+        api::decode::object::<VirtualMachineInstance>(vmi).unwrap().object
+    }
+
+    fn again(names: &[&str], guest: &Guest) -> Result<Next, Vec<crate::Refusal>> {
+        next(&with_disks(names), Accelerator::Tcg, guest)
+    }
+
+    #[test]
+    fn a_device_without_a_port_waits_for_one_that_is_left_and_for_no_other() {
+        let first = build(&with_disks(&["root"]), Accelerator::Tcg, Before::Nothing).unwrap();
+        let full = again(&["root", "a", "b", "c", "d"], &first).unwrap();
+        assert_eq!(full.waiting, [""; 0]);
+        let full = full.guest;
+
+        let there = again(&["root", "a", "b", "c", "new"], &full).unwrap();
+        assert_eq!(there.waiting, ["spec.domain.devices.disks[4]"]);
+        let found = difference(&full, &there.guest);
+        let [Step::Unplug(_, gone)] = found.steps.as_slice() else { panic!("{found:?}") };
+        assert_eq!((gone.of.as_deref(), found.restart.len()), (Some("d"), 0));
+        let mut then = full.clone();
+        found.steps[0].apply(&mut then);
+        let after = again(&["root", "a", "b", "c", "new"], &then).unwrap();
+        assert_eq!(after.waiting, [""; 0]);
+        let found = difference(&then, &after.guest);
+        assert!(
+            matches!(found.steps.as_slice(), [Step::Plug(_, new)] if new.of.as_deref() == Some("new")),
+            "{found:?}"
+        );
+
+        // Nothing leaves, or only what cannot leave before the guest ends.
+        for names in [["root", "a", "b", "c", "d", "new"].as_slice(), &["a", "b", "c", "d", "new"]] {
+            let refused = again(names, &full).unwrap_err();
+            assert!(refused[0].to_string().contains("has no free slot"), "{refused:?}");
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_finds_no_place_takes_no_id() {
+        let first = build(&with_disks(&["root"]), Accelerator::Tcg, Before::Nothing).unwrap();
+        let full = again(&["root", "a", "b", "c", "d"], &first).unwrap().guest;
+        let there = again(&["root", "a", "b", "c", "new"], &full).unwrap().guest;
+        assert_eq!(there.minted, full.minted);
     }
 }
