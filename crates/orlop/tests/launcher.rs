@@ -214,7 +214,7 @@ async fn a_guest_is_asked_paused_frozen_pictured_and_shut_down() -> Result<()> {
 
     a_frozen_guest_writes_nothing(&mut launcher).await?;
     let client = &mut launcher.client;
-    ensure!(is_png_with_contents(&client.screenshot(Empty {}).await?.into_inner().png));
+    ensure!(is_png_with_contents(&client.screenshot(rpc::ScreenshotRequest::default()).await?.into_inner().png));
 
     a_paused_guest_takes_no_time(&mut launcher).await?;
     sockets_are_private(&launcher.folder.path().join("run"))?;

@@ -82,6 +82,12 @@ impl Call {
         self.caller.as_ref().is_some_and(|caller| caller.user == CONTROLLER)
     }
 
+    /// Whether a parameter of the query says yes.
+    fn is_set(&self, parameter: &str) -> bool {
+        let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
+        pairs.any(|(key, value)| key == parameter && matches!(value, "true" | "1"))
+    }
+
     /// What the body says; nothing, if it is empty.
     fn options<T: serde::de::DeserializeOwned + Default>(&self) -> Result<T, Problem> {
         if self.body.iter().all(u8::is_ascii_whitespace) {

@@ -28,7 +28,7 @@ use hypervisor::render::{SERIAL_SOCKET, VNC_SOCKET};
 use launcher_api::Feature;
 use launcher_api::client::{self, Client};
 use launcher_api::names::PRIVATE;
-use launcher_api::rpc::{ConsoleInput, Empty, FreezeRequest};
+use launcher_api::rpc::{ConsoleInput, Empty, FreezeRequest, ScreenshotRequest};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -262,8 +262,9 @@ async fn ask(mut client: Client, question: Question) -> Result<Reply, GuestError
             let mounted = client.get_filesystems(Empty {}).await.map_err(|status| refused(&status))?;
             Ok(Reply::Object(told::list(&told::filesystems(mounted.into_inner()))))
         }
-        Question::Screenshot => {
-            let picture = client.screenshot(Empty {}).await.map_err(|status| refused(&status))?;
+        Question::Screenshot | Question::MovedScreenshot => {
+            let wanted = ScreenshotRequest { move_cursor: question == Question::MovedScreenshot };
+            let picture = client.screenshot(wanted).await.map_err(|status| refused(&status))?;
             Ok(Reply::Picture(Bytes::from(picture.into_inner().png)))
         }
     }

@@ -2,6 +2,7 @@
 
 mod freezing;
 mod info;
+mod pointer;
 #[cfg(test)]
 mod tests;
 
@@ -164,11 +165,14 @@ impl Questions {
         }
     }
 
-    /// A PNG of the screen.
+    /// A PNG of the screen, after the pointer was moved if that is asked for.
     ///
     /// # Errors
     /// When QEMU does not draw it.
-    pub async fn screenshot(&self, folder: &std::path::Path) -> Result<Vec<u8>, GuestError> {
+    pub async fn screenshot(&self, folder: &std::path::Path, move_cursor: bool) -> Result<Vec<u8>, GuestError> {
+        if move_cursor {
+            pointer::wake(&self.handle.qmp).await?;
+        }
         let filename = folder.join("screenshot.png");
         let dump = monitor::ScreenDump { filename: filename.clone(), format: "png" };
         self.handle.qmp.execute(dump).await?;

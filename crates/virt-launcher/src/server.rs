@@ -7,7 +7,6 @@ mod terminating;
 mod wire;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -360,9 +359,13 @@ impl Launcher for Service {
         self.look(request.into_inner()).await.map(Response::new)
     }
 
-    async fn screenshot(&self, _: Request<Empty>) -> Result<Response<rpc::ScreenshotResponse>, Status> {
-        let folder: PathBuf = self.inner.workbench.folder.clone();
-        let png = self.questions().await?.screenshot(&folder).await.map_err(|error| guest_status(&error))?;
+    async fn screenshot(
+        &self,
+        request: Request<rpc::ScreenshotRequest>,
+    ) -> Result<Response<rpc::ScreenshotResponse>, Status> {
+        let (folder, move_cursor) = (self.inner.workbench.folder.clone(), request.into_inner().move_cursor);
+        let png = self.questions().await?.screenshot(&folder, move_cursor).await;
+        let png = png.map_err(|error| guest_status(&error))?;
         Ok(Response::new(rpc::ScreenshotResponse { png }))
     }
 }

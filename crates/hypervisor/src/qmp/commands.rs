@@ -162,6 +162,35 @@ impl Command for ScreenDump {
     type Answer = Empty;
 }
 
+/// Does what somebody at the guest's keyboard or pointer does.
+#[derive(Clone, Debug, Serialize)]
+pub struct InputSendEvent {
+    pub events: Vec<InputEvent>,
+}
+
+/// A movement of the pointer.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(tag = "type", content = "data", rename_all = "lowercase")]
+pub enum InputEvent {
+    /// To a place, of which the farthest is 32767. Only tablets are told so.
+    Abs(Movement),
+    /// By so much. Only mice are told so.
+    Rel(Movement),
+}
+
+/// Along one axis.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Movement {
+    /// `x` or `y`.
+    pub axis: &'static str,
+    pub value: i64,
+}
+
+impl Command for InputSendEvent {
+    const NAME: &'static str = "input-send-event";
+    type Answer = Empty;
+}
+
 /// Asks what the block devices did.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct QueryBlockStats {}

@@ -48,6 +48,9 @@ pub enum Question {
     Filesystems,
     /// What is on its screen, as a PNG.
     Screenshot,
+    /// The same, after its pointer was moved: a screen that sleeps is drawn then. A question of its own, since nodes of an earlier
+    /// release know only the other.
+    MovedScreenshot,
 }
 
 /// What came of it.

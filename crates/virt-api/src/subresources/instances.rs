@@ -118,7 +118,11 @@ impl Inner {
         let asked = async {
             let vmi = self.instance(call).await?;
             has_display(&vmi)?;
-            match self.read(&vmi, Question::Screenshot).await? {
+            let question = match call.is_set("moveCursor") {
+                true => Question::MovedScreenshot,
+                false => Question::Screenshot,
+            };
+            match self.read(&vmi, question).await? {
                 Reply::Picture(bytes) => Ok(answer::png(bytes)),
                 _ => Err(Problem::internal("the guest's node answered something else")),
             }

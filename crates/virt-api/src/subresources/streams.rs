@@ -83,22 +83,16 @@ impl Inner {
 fn way(call: &Call, vmi: &VirtualMachineInstance) -> Result<Way, Problem> {
     let name = &call.matched.name;
     match call.matched.action {
-        Action::Console => has_console(vmi, name).map(|()| Way::Console { replay: is_set(call, "replay") }),
+        Action::Console => has_console(vmi, name).map(|()| Way::Console { replay: call.is_set("replay") }),
         Action::Vnc => {
             has_display(vmi)?;
-            Ok(Way::Vnc { preserve: is_set(call, "preserveSession") })
+            Ok(Way::Vnc { preserve: call.is_set("preserveSession") })
         }
         _ => {
             is_awake(vmi, name)?;
             port(call, vmi)
         }
     }
-}
-
-/// Whether a parameter of the query says yes.
-fn is_set(call: &Call, parameter: &str) -> bool {
-    let mut pairs = call.query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.any(|(key, value)| key == parameter && matches!(value, "true" | "1"))
 }
 
 fn port(call: &Call, vmi: &VirtualMachineInstance) -> Result<Way, Problem> {

@@ -307,7 +307,10 @@ impl Launcher for Fake {
     async fn guest_ping(&self, _: Request<Empty>) -> Result<Response<Empty>, Status> {
         absent()
     }
-    async fn screenshot(&self, _: Request<Empty>) -> Result<Response<rpc::ScreenshotResponse>, Status> {
+    async fn screenshot(
+        &self,
+        _: Request<rpc::ScreenshotRequest>,
+    ) -> Result<Response<rpc::ScreenshotResponse>, Status> {
         absent()
     }
 

@@ -21,7 +21,7 @@ impl Guests for Recorded {
         self.asked.lock().unwrap().push((guest.name, question));
         let reply = match question {
             Question::Info => Ok(Reply::Object(json!({ "hostname": "anna" }))),
-            Question::Screenshot => Ok(Reply::Picture("PNG".into())),
+            Question::Screenshot | Question::MovedScreenshot => Ok(Reply::Picture("PNG".into())),
             Question::Unfreeze | Question::Users => Err(GuestError::Failed("the agent is silent".to_owned())),
             _ => Ok(Reply::Done),
         };
@@ -192,7 +192,15 @@ async fn a_guest_is_asked_when_it_is_in_a_state_for_that() {
     let thaw_after = Some(std::time::Duration::from_secs(90));
     assert_eq!(bench.guests.asked.lock().unwrap().drain(..).next().unwrap().1, Question::Freeze { thaw_after });
     assert_eq!(bench.get(&format!("{VMIS}/agent/guestosinfo")).await, (200, json!({ "hostname": "anna" })));
-    assert_eq!(bench.get(&format!("{VMIS}/on/vnc/screenshot")).await, (200, json!("PNG")));
+    for (query, question) in [
+        ("", Question::Screenshot),
+        ("?moveCursor=false", Question::Screenshot),
+        ("?moveCursor=true", Question::MovedScreenshot),
+    ] {
+        bench.guests.asked.lock().unwrap().clear();
+        assert_eq!(bench.get(&format!("{VMIS}/on/vnc/screenshot{query}")).await, (200, json!("PNG")));
+        assert_eq!(*bench.guests.asked.lock().unwrap(), [("on".to_owned(), question)]);
+    }
     bench.guests.asked.lock().unwrap().clear();
     let conflict = |name: &str, why: &str| {
         format!("Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"{name}\": {why}")
