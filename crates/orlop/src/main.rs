@@ -56,7 +56,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use lifecycle::{GuestVerb, Verb};
+use lifecycle::GuestVerb;
 use logging::Program;
 
 /// Run virtual machines through the Kubernetes API.
@@ -78,11 +78,11 @@ enum Command {
     Apply(apply::Arguments),
     Get(get::Arguments),
     /// Start a VM.
-    Start(lifecycle::Arguments),
+    Start(lifecycle::StartArguments),
     /// Stop a VM.
-    Stop(lifecycle::Arguments),
+    Stop(lifecycle::StopArguments),
     /// Stop a VM and start it again.
-    Restart(lifecycle::Arguments),
+    Restart(lifecycle::RestartArguments),
     /// Pause a VM.
     Pause(lifecycle::GuestArguments),
     /// Resume a paused VM.
@@ -144,9 +144,9 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Apply(arguments) => apply::run(&arguments, &mut std::io::stdout()),
         Command::Get(arguments) => get::run(&arguments, &mut std::io::stdout()),
-        Command::Start(arguments) => lifecycle::run(&arguments, Verb::Start, &mut std::io::stdout()),
-        Command::Stop(arguments) => lifecycle::run(&arguments, Verb::Stop, &mut std::io::stdout()),
-        Command::Restart(arguments) => lifecycle::run(&arguments, Verb::Restart, &mut std::io::stdout()),
+        Command::Start(arguments) => lifecycle::start(&arguments, &mut std::io::stdout()),
+        Command::Stop(arguments) => lifecycle::stop(&arguments, &mut std::io::stdout()),
+        Command::Restart(arguments) => lifecycle::restart(&arguments, &mut std::io::stdout()),
         Command::Pause(arguments) => lifecycle::run_guest(&arguments, GuestVerb::Pause, &mut std::io::stdout()),
         Command::Unpause(arguments) => lifecycle::run_guest(&arguments, GuestVerb::Unpause, &mut std::io::stdout()),
         Command::Reset(arguments) => lifecycle::run_guest(&arguments, GuestVerb::Reset, &mut std::io::stdout()),
