@@ -1,10 +1,10 @@
 //! The ways into a guest: `orlop ssh`, `port-forward`, `vnc` and `console`, and the log of its console.
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use api::kubevirt::{KubeVirt, KubeVirtPhase};
 use api::vm::VirtualMachine;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
@@ -17,7 +17,8 @@ use super::browsing;
 use super::guests::{Terminal, linux};
 use super::sockets::{Socket, path};
 use super::streams;
-use super::test_host::{TestHost, kill, qemus};
+use super::test_host::processes::kill;
+use super::test_host::{TestHost, qemus};
 
 pub(crate) const TESTS: &[(&str, Test)] = &[("orlop_leads_into_a_guest", orlop_leads_into_a_guest)];
 
@@ -88,10 +89,46 @@ fn orlop_leads_into_a_guest() -> Result<()> {
         ensure!(&banner == b"SSH-2.0-", "{banner:?}");
     }
     streams::transfer(&machine, MEBIBYTES)?;
+    port_of_the_machine(&machine)?;
     screen(&machine)?;
     browsing::browser(&machine)?;
     is_deployed(&machine)?;
+    verbs(&machine)?;
     mid_stream(&machine)
+}
+
+/// What is done to a guest that runs, and how people are told.
+fn verbs(machine: &TestHost) -> Result<()> {
+    let done = |verb: &str, words: &str| {
+        let said = e2e::output(&mut machine.orlop(&[verb, "v"]))?;
+        ensure!(said.trim() == words, "{verb}: {said}");
+        Ok(())
+    };
+    done("pause", "VM v was paused")?;
+    machine.status("v", "Paused")?;
+    let again = machine.orlop(&["pause", "v"]).output()?;
+    let told = String::from_utf8_lossy(&again.stderr);
+    ensure!(!again.status.success() && told.contains("VMI is already paused"), "{told}");
+    done("unpause", "VM v was unpaused")?;
+    machine.status("v", "Running")?;
+    for (verb, words) in [("reset", "VM v was reset"), ("soft-reboot", "VM v was asked to reboot")] {
+        let mut terminal = Terminal::open(machine, "v")?;
+        done(verb, words)?;
+        terminal.console.expect("login:")?;
+    }
+    // The story goes on by ssh.
+    let mut terminal = Terminal::log_in(machine, "v")?;
+    terminal.run("until grep -q :0016 /proc/net/tcp*; do sleep 0.2; done").map(drop)
+}
+
+/// A forwarded port is the guest's, and never one that only the machine has.
+fn port_of_the_machine(machine: &TestHost) -> Result<()> {
+    let listener = TcpListener::bind("0.0.0.0:0")?;
+    let way = format!("portforward/{}", listener.local_addr()?.port());
+    let opened = machine.runtime.block_on(Socket::open(&machine.client(), &path("v1", "v", &way), &[]))?;
+    let Err((code, words)) = opened else { bail!("{way} led to the machine") };
+    ensure!(code == 500 && words.contains("Connection refused"), "{code}: {words}");
+    Ok(())
 }
 
 /// A guest that dies takes its streams with it, and each is told so.

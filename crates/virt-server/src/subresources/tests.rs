@@ -238,6 +238,11 @@ async fn a_guest_is_asked_when_it_is_in_a_state_for_that() {
         assert_eq!(bench.get(&format!("{VMIS}/{path}")).await, (500, json!(words)), "{path}");
     }
     assert!(bench.guests.asked.lock().unwrap().is_empty(), "a guest was asked all the same");
+    // What clients compare, word by word.
+    let words = "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"on\": VMI does not have guest agent connected";
+    for question in ["guestosinfo", "userlist", "filesystemlist"] {
+        assert_eq!(bench.get(&format!("{VMIS}/on/{question}")).await, (500, json!(words)), "{question}");
+    }
     let silent = bench.get(&format!("{VMIS}/agent/userlist")).await;
     assert_eq!(silent, (500, json!("the agent is silent")));
     bench.guests.asked.lock().unwrap().clear();
