@@ -12,13 +12,14 @@ use rustls::pki_types::{PrivateKeyDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use tokio::io::{AsyncWriteExt as _, DuplexStream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::Service as _;
+use tower::util::BoxCloneSyncService;
 
 use super::credentials::own;
 use super::*;
@@ -126,15 +127,52 @@ async fn expires(served: &Served) -> Timestamp {
     Timestamp::from_second(parsed.validity().not_after.timestamp()).unwrap()
 }
 
+/// A server that says again what comes by a connection that was upgraded.
+async fn echoing() -> ApiServer {
+    let service = tower::service_fn(|request: http::Request<crate::RequestBody>| async move {
+        tokio::spawn(async move {
+            let upgraded = hyper::upgrade::on(request).await.unwrap();
+            let (mut from, mut to) = tokio::io::split(TokioIo::new(upgraded));
+            tokio::io::copy(&mut from, &mut to).await
+        });
+        let response = http::Response::builder().status(101).header("connection", "upgrade").header("upgrade", "echo");
+        Ok::<_, Infallible>(response.body(crate::Body::from("")).unwrap())
+    });
+    let builder = ApiServer::builder(Place::Memory).seed(1).open("/echo", BoxCloneSyncService::new(service));
+    builder.start().await.unwrap()
+}
+
+/// A connection to it, past HTTP.
+async fn upgraded(served: &Served) -> TlsStream<DuplexStream> {
+    let (mut stream, _serving) = served.connect("http/1.1").await;
+    let request = b"GET /echo HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    stream
+}
+
+async fn echoes(stream: &mut TlsStream<DuplexStream>, word: u64) {
+    stream.write_u64(word).await.unwrap();
+    stream.flush().await.unwrap();
+    assert_eq!(stream.read_u64().await.unwrap(), word);
+}
+
+/// Streams that are open keep their connections, and so what these began with.
 #[tokio::test(start_paused = true)]
 async fn certificates_are_made_anew_while_the_server_runs() {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::starting_at(Timestamp::from_second(THEN).unwrap());
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 6443));
     let credentials = Credentials::issue(folder.path(), address, &[], None, clock.now()).unwrap();
-    let mut served = Served { tls: credentials.acceptor(), ..Served::start().await };
+    let mut served = Served { tls: credentials.acceptor(), server: echoing().await, ..Served::start().await };
     let trusted = std::fs::read(folder.path().join("pki/ca.crt")).unwrap();
     served.roots.add(CertificateDer::from_pem_slice(&trusted).unwrap()).unwrap();
+    let mut stream = upgraded(&served).await;
+    echoes(&mut stream, 0).await;
     let (first, kubeconfig) = (expires(&served).await, std::fs::read(&credentials.kubeconfig).unwrap());
     let mut renewing = std::pin::pin!(credentials.renew(&clock));
     let mut pass = async |days: u64| drop(timeout(Duration::from_secs(days * 24 * 3600), renewing.as_mut()).await);
@@ -143,6 +181,7 @@ async fn certificates_are_made_anew_while_the_server_runs() {
         (served.tls, served.at) = (credentials.acceptor(), clock.now().as_second());
         assert_eq!(std::fs::read(&credentials.kubeconfig).unwrap() != kubeconfig, is_new);
         assert_eq!(expires(&served).await > first, is_new);
+        echoes(&mut stream, days).await;
     }
     // A file that cannot be written for a while is tried again.
     let second = expires(&served).await;
@@ -156,6 +195,8 @@ async fn certificates_are_made_anew_while_the_server_runs() {
     (served.tls, served.at) = (credentials.acceptor(), clock.now().as_second());
     assert!(credentials.kubeconfig.is_file());
     assert!(expires(&served).await > second);
+    echoes(&mut stream, 40).await;
+    echoes(&mut upgraded(&served).await, 41).await;
 }
 
 /// How long until a connection is not served any more.
