@@ -103,6 +103,10 @@ pub struct Cpu {
     pub cores: u32,
     /// Threads of each core.
     pub threads: u32,
+    /// A SHA-256 digest of what the first CPU really is: models such as `host` and `max` stand for something else on the next CPU and in
+    /// the next QEMU. None until QEMU has said so, and in guests of earlier releases.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub found: Option<String>,
 }
 
 /// Guest memory.

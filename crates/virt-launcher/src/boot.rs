@@ -142,7 +142,7 @@ impl BootError {
                 Some(refusal) => Outcome::Never(vec![refusal]),
                 None => Outcome::retry(chain(self)),
             },
-            Self::Before(_) => Outcome::never("", chain(self)),
+            Self::Before(_) | Self::Start(StartError::Cpu(_)) => Outcome::never("", chain(self)),
             Self::Accelerator(_) | Self::Firmware(_) | Self::Start(_) => Outcome::retry(chain(self)),
         }
     }

@@ -102,7 +102,12 @@ pub async fn launch(launch: &Launch) -> Result<Handle, StartError> {
     // Kept before it runs: whatever it sees from now on is written down. What comes from elsewhere was settled there.
     let guest = match origin {
         Origin::Boot { .. } => model::settle(guest.clone(), &up.qmp).await.map_err(StartError::Monitor)?,
-        Origin::Arrival { .. } => guest.clone(),
+        Origin::Arrival { .. } => {
+            if !model::has_its_cpu(guest, &up.qmp).await.map_err(StartError::Monitor)? {
+                return Err(StartError::Cpu(guest.cpu.model.clone()));
+            }
+            guest.clone()
+        }
     };
     model::store(runtime, &guest)?;
     let has_exports = matches!(origin, Origin::Arrival { exports, .. } if !exports.is_empty());

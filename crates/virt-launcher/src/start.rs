@@ -49,6 +49,11 @@ pub enum StartError {
     /// QEMU connected and did not speak.
     #[error("talk to QEMU")]
     Monitor(#[source] QmpError),
+    /// The guest comes from elsewhere, and knows another CPU.
+    #[error(
+        "the CPU that this node and its QEMU have for the model {0:?} differs from the one that the guest has; move it to another node"
+    )]
+    Cpu(String),
     /// What the guest sees could not be written down.
     #[error(transparent)]
     Model(#[from] crate::model::ModelError),
@@ -66,7 +71,12 @@ impl StartError {
     pub fn is_qemus(&self) -> bool {
         match self {
             Self::Silent | Self::Ended { .. } | Self::Monitor(_) => true,
-            Self::Listen { .. } | Self::Spawn { .. } | Self::Model(_) | Self::Grant(_) | Self::Wait(_) => false,
+            Self::Listen { .. }
+            | Self::Spawn { .. }
+            | Self::Cpu(_)
+            | Self::Model(_)
+            | Self::Grant(_)
+            | Self::Wait(_) => false,
         }
     }
 }

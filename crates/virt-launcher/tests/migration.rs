@@ -8,6 +8,7 @@ mod bench;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use hypervisor::guest::Guest;
 use launcher_api::Outcome;
 use launcher_api::rpc::{Course, Empty, End, MigrationLimits, MigrationName, Paused, State, TakeRequest};
 use testkit::{Harness, Need, tests};
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         async a_broken_connection_leaves_the_guest_where_it_can_go_on,
         async a_guest_that_was_given_comes_back_only_when_it_was_refused,
         async a_target_of_another_guest_is_sent_nothing,
+        async a_target_with_another_cpu_refuses_the_guest,
         async nothing_is_promised_that_the_disk_does_not_take,
     ];
     let mounting = tests![async a_target_without_room_leaves_the_source_untouched];
@@ -232,6 +234,23 @@ async fn a_target_of_another_guest_is_sent_nothing() -> Result<()> {
     let model = source.client.get_guest(Empty {}).await?.into_inner();
     ensure!(model.guest == target.client.get_guest(Empty {}).await?.into_inner().guest, "both see the same");
     Launcher::check_runs(&mut source).await
+}
+
+async fn a_target_with_another_cpu_refuses_the_guest() -> Result<()> {
+    // Of the same CPU, it comes.
+    let mut pair = Pair::start(&bench::bare()).await?;
+    let model = pair.source.client.get_guest(Empty {}).await?.into_inner().guest;
+    let mut guest = Guest::from_stored(&model)?;
+    ensure!(guest.cpu.found.is_some(), "{:?}", guest.cpu);
+    // As if its model stood for something else on this node.
+    guest.cpu.model = "qemu64".to_owned();
+    let refused = bench::offer(&guest).await?;
+    ensure!(matches!(&refused, Outcome::Never(_)) && refused.to_string().contains("CPU"), "{refused}");
+    // The launcher of an earlier release did not look.
+    guest.cpu.found = None;
+    let taken = bench::offer(&guest).await?;
+    ensure!(taken == Outcome::Done, "{taken}");
+    Launcher::check_runs(&mut pair.source).await
 }
 
 async fn nothing_is_promised_that_the_disk_does_not_take() -> Result<()> {

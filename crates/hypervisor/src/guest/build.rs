@@ -91,7 +91,7 @@ fn assemble(vmi: &VirtualMachineInstance, accelerator: Accelerator, before: Befo
     let domain = &vmi.spec.domain;
     let identity = identity::identity(&mut refusals, vmi);
     let board = board::board(&mut refusals, domain, before.guest());
-    let cpu = cpu::cpu(domain, accelerator);
+    let cpu = cpu::as_found(cpu::cpu(domain, accelerator), before);
     let memory = memory::memory(&mut refusals, domain);
     let boot = boot::boot(&mut refusals, domain, before);
     let clock = clock::clock(domain.clock.as_ref());

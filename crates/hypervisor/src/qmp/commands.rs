@@ -261,3 +261,21 @@ impl Command for QueryCpus {
     const NAME: &'static str = "query-cpus-fast";
     type Answer = Vec<Cpu>;
 }
+
+/// Asks where the vCPUs are among QEMU's objects.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct QueryCpuPaths {}
+
+/// Where one vCPU is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CpuPath {
+    pub cpu_index: u32,
+    /// As [`QomGet`] takes it.
+    pub qom_path: String,
+}
+
+impl Command for QueryCpuPaths {
+    const NAME: &'static str = "query-cpus-fast";
+    type Answer = Vec<CpuPath>;
+}

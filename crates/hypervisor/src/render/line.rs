@@ -123,7 +123,7 @@ fn add_board(line: &mut CommandLine, board: &Board, boot: &Boot, accelerator: Ac
 }
 
 fn add_cpu(line: &mut CommandLine, cpu: &Cpu) {
-    let Cpu { model, features, sockets, most_sockets, cores, threads } = cpu;
+    let Cpu { model, features, sockets, most_sockets, cores, threads, found: _ } = cpu;
     let flags = features.iter().map(|(name, on)| format!("{name}={}", if *on { "on" } else { "off" }));
     line.option("-cpu", std::iter::once(model.clone()).chain(flags).collect::<Vec<_>>().join(","));
     let count = |sockets: u32| u64::from(sockets) * u64::from(*cores) * u64::from(*threads);

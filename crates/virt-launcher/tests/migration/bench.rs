@@ -203,11 +203,14 @@ impl Launcher {
     }
 
     async fn sync(&mut self, scene: &Scene, incoming: Option<Incoming>) -> Result<()> {
-        let instance = scene.vmi.to_string().into_bytes();
-        let answer = self.client.sync(SyncRequest { instance, incoming, ..SyncRequest::default() }).await?;
-        let outcome = Outcome::from_answer(Ok(answer.get_ref()));
+        let outcome = self.try_sync(scene, incoming).await;
         ensure!(outcome == Outcome::Done, "{outcome}");
         Ok(())
+    }
+
+    async fn try_sync(&mut self, scene: &Scene, incoming: Option<Incoming>) -> Outcome {
+        let instance = scene.vmi.to_string().into_bytes();
+        outcome(self.client.sync(SyncRequest { instance, incoming, ..SyncRequest::default() }).await)
     }
 
     /// Waits for a state of which this is true.
@@ -293,6 +296,14 @@ impl Drop for Carrying {
     fn drop(&mut self) {
         self.0.iter().for_each(AbortHandle::abort);
     }
+}
+
+/// What a launcher says to a guest that is to come to it, of an instance without disks.
+pub(crate) async fn offer(guest: &Guest) -> Result<Outcome> {
+    let scene = bare();
+    let mut launcher = Launcher::start(&scene, Room::Enough).await?;
+    let incoming = Incoming { migration: UID.to_owned(), guest: guest.to_stored()?.into_bytes() };
+    Ok(launcher.try_sync(&scene, Some(incoming)).await)
 }
 
 /// A guest that runs, and a launcher that awaits it.

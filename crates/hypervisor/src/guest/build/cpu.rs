@@ -2,8 +2,9 @@
 
 use api::domain::{CPU, CPUFeature, CPUFeaturePolicy, DomainSpec};
 
+use super::Before;
 use crate::accelerator::Accelerator;
-use crate::guest::Cpu;
+use crate::guest::{Cpu, Guest};
 
 pub(super) fn cpu(domain: &DomainSpec, accelerator: Accelerator) -> Cpu {
     let default = CPU::default();
@@ -23,7 +24,15 @@ pub(super) fn cpu(domain: &DomainSpec, accelerator: Accelerator) -> Cpu {
     let most_sockets = max_sockets.unwrap_or(sockets).max(sockets);
     let model = model_name(model.as_deref(), accelerator);
     let features = features.iter().flatten().map(flag).collect();
-    Cpu { model, features, sockets, most_sockets, cores, threads }
+    Cpu { model, features, sockets, most_sockets, cores, threads, found: None }
+}
+
+/// A guest that runs keeps the CPUs that it found. The next start finds those of its node.
+pub(super) fn as_found(cpu: Cpu, before: Before<'_>) -> Cpu {
+    match before {
+        Before::Running(Guest { cpu: known, .. }) if Cpu { found: None, ..known.clone() } == cpu => known.clone(),
+        Before::Nothing | Before::Stopped(_) | Before::Running(_) => cpu,
+    }
 }
 
 /// The host's own CPU. Emulation cannot pass it through; `max` is all that it can do.

@@ -57,10 +57,13 @@ fn check_identity(identity: &Identity) -> Result<(), StoredError> {
 }
 
 fn check_cpu(cpu: &Cpu) -> Result<(), StoredError> {
-    let Cpu { model, features, sockets, most_sockets, cores, threads } = cpu;
+    let Cpu { model, features, sockets, most_sockets, cores, threads, found } = cpu;
     must("CPU model", model, is_cpu_name(model))?;
     for (name, _) in features {
         must("CPU feature", name, is_cpu_name(name))?;
+    }
+    if let Some(found) = found {
+        must("digest of the CPU", found, found.len() == 64 && found.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     }
     let total = u64::from(*most_sockets).saturating_mul(u64::from(*cores)).saturating_mul(u64::from(*threads));
     must("number of vCPUs", total, (1..=MOST_VCPUS).contains(&total) && (1..=*most_sockets).contains(sockets))
