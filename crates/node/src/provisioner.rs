@@ -6,12 +6,14 @@
 //! bind a claim; a content and three more writes for a snapshot.
 //!
 //! The objects say what is to be there, and [`storage::volumes`] keeps the bytes. What was made and never told of, because this
-//! process was killed in between, is removed at the start if no object asks for it.
+//! process was killed in between or the API server refused, is removed if no object asks for it: at the start, and whenever a claim
+//! or a content has gone.
 
 mod claims;
 mod decide;
 mod room;
 mod snapshots;
+mod sweep;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +21,7 @@ use std::time::Duration;
 use api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt as _};
 use manager::cache::{Cache, Keeping, Key};
 use manager::context::{Context, Now};
@@ -28,8 +30,8 @@ use manager::queue::Queue;
 use manager::worker::{About, Next, ObjectName, work};
 use manager::writing::{delete, unless_gone};
 use serde_json::{Value, json};
-use storage::volumes::{Name, Stored, VolumeError, Volumes};
-use tokio::sync::Semaphore;
+use storage::volumes::{Copies, Name, Stored, VolumeError, Volumes};
+use tokio::sync::{RwLock, Semaphore, SemaphorePermit, TryAcquireError};
 
 use decide::origin::Named;
 use decide::{VOLUME_PROTECTION, VolumePlan, origin, snapshot};
@@ -41,12 +43,14 @@ pub const NAME: &str = "orlop.dev/local";
 pub const MACHINE: &str = "orlop.dev/machine";
 /// Tells who made a volume.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// Claims and volumes that are worked on at the same time.
-const WORKERS: usize = 4;
+/// Claims and volumes that are worked on at the same time: more than there are places for copies that take their time.
+const WORKERS: usize = 6;
 /// Between a look at a volume whose claim the cache does not show, though it is there, and the next one.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Copies that are made at the same time. Byte by byte they may take minutes, while others wait to be bound.
-const COPYING: usize = 2;
+/// Claims that are copied byte by byte at the same time. That may take minutes, while others wait to be bound.
+const CLONING: usize = 2;
+/// Snapshots that are copied byte by byte at the same time. Guests stand frozen meanwhile, so they never wait for claims.
+const SNAPPING: usize = 2;
 /// Between a look at a copy that finds no place and the next one.
 const PLACE_AGAIN: Duration = Duration::from_secs(1);
 /// Pods by the claims that they use.
@@ -90,7 +94,10 @@ pub struct Provisioner {
     client: Client,
     machine: String,
     storage: Arc<dyn Volumes>,
-    copying: Arc<Semaphore>,
+    cloning: Arc<Semaphore>,
+    snapping: Arc<Semaphore>,
+    /// Held by those who make volumes, until an object tells of them.
+    making: Arc<RwLock<()>>,
     now: Now,
     claims: Cache<PersistentVolumeClaim>,
     volumes: Cache<PersistentVolume>,
@@ -138,7 +145,9 @@ impl Provisioner {
             client: context.client.clone(),
             machine: machine.to_owned(),
             storage,
-            copying: Arc::new(Semaphore::new(COPYING)),
+            cloning: Arc::new(Semaphore::new(CLONING)),
+            snapping: Arc::new(Semaphore::new(SNAPPING)),
+            making: Arc::default(),
             now: context.now.clone(),
             claims: context.caches.of(&[(ORIGINS, origin_of)]),
             volumes: context.caches.of(&[]),
@@ -254,38 +263,6 @@ impl Provisioner {
         claims.iter().for_each(|claim| self.queue.add(Work::Claim(Key::of(&**claim))));
     }
 
-    /// Removes what was made and that no object asks for any more; the objects are asked for, not their caches, as data does not
-    /// come back.
-    async fn sweep(&self) -> Result<(), ProvisionError> {
-        let unfinished = blocking(&self.storage, |storage| storage.unfinished()).await?;
-        if unfinished.is_empty() {
-            return Ok(());
-        }
-        let claims = Api::<PersistentVolumeClaim>::all(self.client.clone()).list(&ListParams::default()).await?;
-        let volumes = Api::<PersistentVolume>::all(self.client.clone()).list(&ListParams::default()).await?;
-        let contents = Api::<VolumeSnapshotContent>::all(self.client.clone()).list(&ListParams::default()).await?;
-        for stored in unfinished {
-            let (is_told, is_wanted) = match &stored {
-                Stored::Volume(name) => (
-                    volumes.items.iter().any(|volume| volume.name_any() == name.as_str()),
-                    claims.items.iter().any(|claim| volume_name(claim) == name.as_str()),
-                ),
-                Stored::Snapshot(name) => (
-                    contents.items.iter().any(|content| snapshots::tells(content, name.as_str())),
-                    contents.items.iter().any(|content| snapshots::keeps(content, name.as_str())),
-                ),
-            };
-            if is_told {
-                // Only the note was missing. From now on the object decides, which may say that the bytes stay without it.
-                blocking(&self.storage, move |storage| storage.settle(&stored)).await?;
-            } else if !is_wanted {
-                tracing::info!(stored = stored.to_string(), "removing a copy that nobody asks for any more");
-                blocking(&self.storage, move |storage| storage.delete(&stored)).await?;
-            }
-        }
-        Ok(())
-    }
-
     async fn look_at_volume(&self, key: &Key) -> Result<Next, ProvisionError> {
         let Some(volume) = self.volumes.get(key) else { return Ok(Next::Wait) };
         let claim = owner(&volume).and_then(|key| self.claims.get(&key));
@@ -358,6 +335,14 @@ fn is_ours(volume: &PersistentVolume) -> bool {
 fn bound<'a>(volume: &PersistentVolume, claim: Option<&'a PersistentVolumeClaim>) -> Option<&'a PersistentVolumeClaim> {
     let uid = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()?.uid.as_ref());
     claim.filter(|claim| uid.is_none() || claim.metadata.uid.as_ref() == uid)
+}
+
+/// A place for a copy. Copies that share their bytes take no time, and need none.
+fn place<'a>(copies: &Copies, places: &'a Semaphore) -> Result<Option<SemaphorePermit<'a>>, TryAcquireError> {
+    match copies {
+        Copies::Shared => Ok(None),
+        Copies::Plain { .. } => places.try_acquire().map(Some),
+    }
 }
 
 fn has_ended(pod: &Pod) -> bool {

@@ -1,10 +1,15 @@
 //! Claims and volumes of one machine, on the embedded API server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "provisioner/held.rs"]
+mod held;
+
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::names::HAS_ROOM;
+use api::volume_snapshot::{VolumeSnapshot, VolumeSnapshotClass};
 use apiserver::InProcess;
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -15,10 +20,15 @@ use kube::{Api, Client, ResourceExt as _};
 use node::provisioner::{NAME, Provisioner};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use storage::volumes::files::Files;
+use storage::volumes::{Copies, Volumes};
+use testkit::waiting::eventually;
 use testkit::world::{self, World};
 use tokio::sync::Notify;
 use tower::util::MapRequest;
 use virt_server::{Component, LOCAL_VOLUMES};
+
+use held::Held;
 
 async fn start(folder: &Path) -> Client {
     let world = World::start().await;
@@ -35,10 +45,13 @@ fn service(world: &World) -> InProcess {
 }
 
 async fn start_in(world: &World, own: Client, folder: &Path) -> Client {
+    start_with(world, own, Arc::new(Files::open(folder).unwrap())).await
+}
+
+async fn start_with(world: &World, own: Client, storage: Arc<dyn Volumes>) -> Client {
     world.define(&["VolumeSnapshot", "VolumeSnapshotContent", "VolumeSnapshotClass"]).await;
     let context = world.context(own);
-    let storage = storage::volumes::files::Files::open(folder).unwrap();
-    let provisioner = Provisioner::new(&context, "here", Arc::new(storage)).overcommitting(OVERCOMMIT);
+    let provisioner = Provisioner::new(&context, "here", storage).overcommitting(OVERCOMMIT);
     tokio::spawn(async move { provisioner.run().await });
     world::watch(&context);
     let client = world.client();
@@ -82,7 +95,7 @@ async fn a_claim_beyond_the_room_is_told_how_much_there_is() {
     assert!(message.starts_with("the claim asks for 1Ei, and ") && message.contains("are left"), "{message}");
     // Whoever describes the claim sees it, too.
     let events: Api<Event> = Api::default_namespaced(client.clone());
-    testkit::waiting::eventually("an event", async || {
+    eventually("an event", async || {
         let told = events.list(&ListParams::default()).await.unwrap().items;
         told.into_iter().find(|event| event.reason.as_deref() == Some("ProvisioningFailed"))
     })
@@ -201,4 +214,106 @@ async fn data_goes_only_when_the_api_server_itself_says_that_its_claim_is_gone()
     claims.patch("data", &PatchParams::default(), &Patch::Merge(&freed)).await.unwrap();
     gone.await.unwrap();
     assert!(!folder.path().join(&name).exists());
+}
+
+/// A claim of this name, bound to its volume.
+async fn bound(client: &Client, name: &str) {
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    let mut object = claim(&json!({}));
+    object["metadata"]["name"] = json!(name);
+    create(&claims, object).await;
+    await_condition(claims, name, is_bound).await.unwrap();
+}
+
+const COPIES: &str = "snapshot.storage.k8s.io/v1";
+
+/// A snapshot of the claim of its name.
+async fn snapshot(client: &Client, name: &str) {
+    let spec = json!({ "source": { "persistentVolumeClaimName": name }, "volumeSnapshotClassName": "copies" });
+    let snapshots: Api<VolumeSnapshot> = Api::default_namespaced(client.clone());
+    create(
+        &snapshots,
+        json!({ "apiVersion": COPIES, "kind": "VolumeSnapshot", "metadata": { "name": name }, "spec": spec }),
+    )
+    .await;
+}
+
+async fn until_ready(client: &Client, name: &str) {
+    let is_ready = |one: Option<&VolumeSnapshot>| {
+        one.is_some_and(|one| one.status.as_ref().is_some_and(|status| status.ready_to_use == Some(true)))
+    };
+    await_condition(Api::<VolumeSnapshot>::default_namespaced(client.clone()), name, is_ready).await.unwrap();
+}
+
+async fn start_held(storage: &Arc<Held>) -> Client {
+    let world = World::start().await;
+    let client = start_with(&world, Client::new(service(&world), "default"), storage.clone()).await;
+    let class = json!({
+        "apiVersion": COPIES, "kind": "VolumeSnapshotClass", "metadata": { "name": "copies" },
+        "driver": NAME, "deletionPolicy": "Delete",
+    });
+    create::<VolumeSnapshotClass>(&Api::all(client.clone()), class).await;
+    client
+}
+
+#[tokio::test]
+async fn all_disks_of_a_guest_are_copied_at_once_where_copies_take_no_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["one", "two", "three"];
+    let storage = Arc::new(Held::new(folder.path(), Copies::Shared, names.len()));
+    let client = start_held(&storage).await;
+    for name in names {
+        bound(&client, name).await;
+    }
+    for name in names {
+        snapshot(&client, name).await;
+    }
+    for name in names {
+        until_ready(&client, name).await;
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_waits_for_no_claim_that_is_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let storage = Arc::new(Held::new(folder.path(), Copies::Plain { why: "a test".to_owned() }, 1));
+    let client = start_held(&storage).await;
+    bound(&client, "one").await;
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    for name in ["first", "second", "third"] {
+        let mut copy = claim(&json!({ "dataSource": { "kind": "PersistentVolumeClaim", "name": "one" } }));
+        copy["metadata"]["name"] = json!(name);
+        create(&claims, copy).await;
+    }
+    eventually("the copies", async || (storage.begun().clones == 2).then_some(())).await;
+    snapshot(&client, "one").await;
+    until_ready(&client, "one").await;
+    for name in ["first", "second", "third"] {
+        await_condition(claims.clone(), name, is_bound).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_no_object_tells_of_go_when_their_claim_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::start().await;
+    let refuses = Arc::new(AtomicBool::new(true));
+    let refusing = refuses.clone();
+    let own = MapRequest::new(service(&world), move |mut request: http::Request<Body>| {
+        let makes = request.method() == http::Method::POST && request.uri().path() == "/api/v1/persistentvolumes";
+        if makes && refusing.load(Ordering::SeqCst) {
+            *request.body_mut() = Body::from(b"{".to_vec());
+        }
+        request
+    });
+    let client = start_in(&world, Client::new(own, "default"), folder.path()).await;
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    let uid = create(&claims, claim(&json!({}))).await.uid().unwrap();
+    let place = folder.path().join(format!("pvc-{uid}"));
+    eventually("the bytes", async || place.exists().then_some(())).await;
+    claims.delete("data", &DeleteParams::default()).await.unwrap();
+    eventually("their end", async || (!place.exists()).then_some(())).await;
+    // Others are served again.
+    refuses.store(false, Ordering::SeqCst);
+    bound(&client, "other").await;
 }

@@ -31,6 +31,8 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::disk::DiskError;
+
 /// The longest name of a file, less what is put before and after it.
 const LONGEST: usize = 230;
 
@@ -86,6 +88,17 @@ impl fmt::Display for Stored {
             Self::Snapshot(name) => write!(f, "snapshot {}", name.0),
         }
     }
+}
+
+/// What a new volume has in it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Filling<'a> {
+    /// Nothing. Whoever uses it first makes what it needs.
+    Nothing,
+    /// A disk of the volume's size, of which no byte was written yet.
+    Disk,
+    /// What another has in it.
+    Copy(&'a Stored),
 }
 
 /// How copies are made.
@@ -148,6 +161,9 @@ pub enum VolumeError {
     /// Something is where a volume's disk should be.
     #[error("{} is not a regular file", .0.display())]
     Kind(PathBuf),
+    /// There is no disk of that size.
+    #[error(transparent)]
+    Disk(DiskError),
     /// Directories that nobody made in good faith.
     #[error("{} has too many directories inside each other", .0.display())]
     Depth(PathBuf),
@@ -155,11 +171,11 @@ pub enum VolumeError {
 
 /// A kind of storage. All of it may block.
 pub trait Volumes: fmt::Debug + Send + Sync {
-    /// Makes a volume of this many bytes: empty, or with the bytes of another. A disk in it is grown to that size.
+    /// Makes a volume of this many bytes. A disk that it has from another is grown to that size.
     ///
     /// # Errors
     /// When the origin does not exist, or cannot be copied.
-    fn create(&self, name: &Name, origin: Option<&Stored>, size: u64) -> Result<(), VolumeError>;
+    fn create(&self, name: &Name, filling: Filling<'_>, size: u64) -> Result<(), VolumeError>;
 
     /// Makes a snapshot, and says of which moment it is.
     ///

@@ -12,13 +12,13 @@ use manager::events::Kind;
 use manager::worker::Next;
 use manager::writing::{create, unless_gone};
 use serde_json::{Value, json};
-use storage::volumes::{Name, Stored};
+use storage::volumes::{Filling, Name, Stored, Volumes};
 
 use super::decide::origin::{self, Named, Origin};
 use super::decide::{self, Around, CLAIM_PROTECTION, ClaimPlan, requested};
 use super::{
     CLAIMS, MACHINE, NAME, PLACE_AGAIN, PROVISIONED_BY, ProvisionError, Provisioner, blocking, bound, has_ended,
-    is_ours, patch, reference, room, seen, volume_name,
+    is_ours, patch, place, reference, room, seen, volume_name,
 };
 
 /// Marks the class of claims that name none.
@@ -29,7 +29,7 @@ const LATE: &str = "WaitForFirstConsumer";
 
 impl Provisioner {
     pub(super) async fn look_at_claim(&self, key: &Key) -> Result<Next, ProvisionError> {
-        let Some(claim) = self.claims.get(key) else { return Ok(Next::Wait) };
+        let Some(claim) = self.claims.get(key) else { return self.sweep_unless_busy().await };
         let volume = self.volumes.get(&Key::cluster(volume_name(&claim)));
         let class = self.class_of(&claim);
         let pods = self.pods.find(CLAIMS, &format!("{}/{}", key.namespace, key.name));
@@ -51,8 +51,9 @@ impl Provisioner {
                     return Ok(refused);
                 }
                 let copies = matches!(origin, Origin::Volume(_) | Origin::Snapshot(_));
-                let place = copies.then(|| self.copying.try_acquire()).transpose();
+                let place = copies.then(|| place(self.storage.copies(), &self.cloning)).transpose();
                 let Ok(_place) = place else { return Ok(Next::After(PLACE_AGAIN)) };
+                let _making = self.making.read().await;
                 if let Err(error) = self.provision(&claim, class.as_deref(), origin).await {
                     let why = manager::errors::chain(&error);
                     self.recorder.record(&*claim, Kind::Warning, "ProvisioningFailed", why);
@@ -83,13 +84,21 @@ impl Provisioner {
         origin: Origin,
     ) -> Result<(), ProvisionError> {
         let (name, size) = (Name::try_from(volume_name(claim))?, requested(claim));
-        let origin = match origin {
+        let from = match origin {
             Origin::Volume(of) => Some(Stored::Volume(Name::try_from(of)?)),
             Origin::Snapshot(of) => Some(Stored::Snapshot(Name::try_from(of)?)),
             Origin::Empty | Origin::Waits(_) | Origin::Refused(_) => None,
         };
-        let made = name.clone();
-        blocking(&self.storage, move |storage| storage.create(&made, origin.as_ref(), size)).await?;
+        let (made, is_blank) = (name.clone(), decide::is_blank(claim));
+        let make = move |storage: &dyn Volumes| {
+            let filling = match &from {
+                Some(from) => Filling::Copy(from),
+                None if is_blank => Filling::Disk,
+                None => Filling::Nothing,
+            };
+            storage.create(&made, filling, size)
+        };
+        blocking(&self.storage, make).await?;
         let volume = self.object(claim, class, &self.storage.path(&name));
         let volume = serde_json::from_value(volume).map_err(kube::Error::SerdeError)?;
         create(&Api::<PersistentVolume>::all(self.client.clone()), &volume).await?;

@@ -78,6 +78,11 @@ pub(super) fn is_complete(claim: &PersistentVolumeClaim) -> bool {
     claim.annotations().get(POPULATED).is_none_or(|value| value != "false")
 }
 
+/// Whether a claim is complete from the beginning, as that of a blank DataVolume: its disk is there although nobody wrote to it.
+pub(super) fn is_blank(claim: &PersistentVolumeClaim) -> bool {
+    claim.annotations().get(POPULATED).is_some_and(|value| value == "true")
+}
+
 pub(super) fn claim(claim: &PersistentVolumeClaim, around: Around<'_>) -> ClaimPlan {
     if claim.metadata.deletion_timestamp.is_some() {
         let held = claim.finalizers().iter().any(|one| one == CLAIM_PROTECTION);
@@ -202,6 +207,16 @@ mod tests {
         assert_eq!(claim(&open, Around { volume: Some(&other), ..ours }), ClaimPlan::Nothing);
         let bound = pvc(&json!({ "volumeName": "v" }), json!({ "status": { "phase": "Bound" } }));
         assert_eq!(claim(&bound, Around { volume: Some(&own), ..ours }), ClaimPlan::Nothing);
+    }
+
+    #[test]
+    fn a_claim_that_is_complete_from_the_beginning_has_a_disk() {
+        for (annotations, blank) in
+            [(json!({ POPULATED: "true" }), true), (json!({ POPULATED: "false" }), false), (json!({}), false)]
+        {
+            let claim = pvc(&json!({}), json!({ "metadata": { "annotations": annotations } }));
+            assert_eq!(is_blank(&claim), blank, "{annotations}");
+        }
     }
 
     #[test]

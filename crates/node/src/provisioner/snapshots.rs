@@ -20,7 +20,7 @@ use super::decide::origin::{self, Named};
 use super::decide::snapshot::{
     self as decide, AroundSnapshot, CONTENT_PROTECTION, ContentPlan, SNAPSHOT_PROTECTION, SnapshotPlan, content_name,
 };
-use super::{NAME, ORIGINS, PLACE_AGAIN, ProvisionError, Provisioner, blocking, patch};
+use super::{NAME, ORIGINS, PLACE_AGAIN, ProvisionError, Provisioner, blocking, patch, place};
 
 /// The snapshot that a content is bound to.
 pub(super) fn owner(content: &VolumeSnapshotContent) -> Option<Key> {
@@ -149,7 +149,7 @@ impl Provisioner {
     }
 
     pub(super) async fn look_at_content(&self, key: &Key) -> Result<Next, ProvisionError> {
-        let Some(content) = self.contents.get(key) else { return Ok(Next::Wait) };
+        let Some(content) = self.contents.get(key) else { return self.sweep_unless_busy().await };
         let snapshot = owner(&content).and_then(|key| self.snapshots.get(&key));
         // Another of its name is not the one that it is bound to.
         let snapshot = snapshot.filter(|found| {
@@ -166,7 +166,9 @@ impl Provisioner {
                 unless_gone(patch(&api, &key.name, &change).await)?;
             }
             ContentPlan::Take { volume, handle } => {
-                let Ok(_place) = self.copying.try_acquire() else { return Ok(Next::After(PLACE_AGAIN)) };
+                let place = place(self.storage.copies(), &self.snapping);
+                let Ok(_place) = place else { return Ok(Next::After(PLACE_AGAIN)) };
+                let _making = self.making.read().await;
                 let taken = self.take(&volume, &handle).await;
                 self.tell(&api, &content, &handle, taken).await?;
                 let stored = Stored::Snapshot(Name::try_from(handle)?);

@@ -26,9 +26,9 @@ pub(crate) fn vmexport(virtctl: &Virtctl<'_>) -> Result<()> {
     let claim = machine.get::<PersistentVolumeClaim>("exported")?.context("no claim")?;
     let volume = claim.spec.and_then(|spec| spec.volume_name).context("no volume")?;
     let disk = machine.data().join("volumes").join(volume).join("disk.img");
-    // As a launcher makes it when its VM starts for the first time.
-    let mut blank = std::fs::OpenOptions::new().write(true).create_new(true).open(&disk)?;
-    blank.set_len(16 << 20)?;
+    // No VM has ever started with it.
+    let mut blank = std::fs::OpenOptions::new().write(true).open(&disk).context("a blank DataVolume has no disk")?;
+    ensure!(blank.metadata()?.len() == 16 << 20, "the blank disk has another size");
     blank.write_all(WORDS)?;
 
     let folder = tempfile::tempdir()?;

@@ -21,7 +21,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::copy;
 use super::intent::{self, Intent, entries, key, sync};
-use super::{Capacity, Copies, Name, Stored, VolumeError, Volumes};
+use super::{Capacity, Copies, Filling, Name, Stored, VolumeError, Volumes};
+use crate::disk;
 
 /// The raw disk in a volume, as KubeVirt's users know it.
 pub const DISK: &str = "disk.img";
@@ -133,21 +134,25 @@ impl Files {
     }
 
     /// Makes something that is there with all its bytes, or not at all.
-    fn make(&self, makes: &Stored, from: Option<&Stored>, size: Option<u64>) -> Result<(), VolumeError> {
+    fn make(&self, makes: &Stored, filling: Filling<'_>, size: Option<u64>) -> Result<(), VolumeError> {
         let place = self.place(makes);
         if is_there(&place)? {
             // Whoever made it may have been cut off before its name was on disk.
             return self.sync_names(&place);
         }
+        let from = match filling {
+            Filling::Copy(from) => Some(from),
+            Filling::Nothing | Filling::Disk => None,
+        };
         let reading = from.map(|from| self.reading(from));
-        let source = from.map(|from| self.place(from));
-        if let (Some(from), Some(source)) = (from, &source) {
-            if !is_there(source)? {
+        if let Some(from) = from {
+            let source = self.place(from);
+            if !is_there(&source)? {
                 return Err(VolumeError::Missing(from.clone()));
             }
-            self.check_room(source)?;
+            self.check_room(&source)?;
         }
-        let made = self.make_copy(makes, from, source.as_deref(), size);
+        let made = self.fill(makes, filling, size);
         drop(reading);
         if made.is_err() {
             // The first error is the one to report; what stays is swept when storage is opened next.
@@ -156,23 +161,19 @@ impl Files {
         made
     }
 
-    fn make_copy(
-        &self,
-        makes: &Stored,
-        from: Option<&Stored>,
-        source: Option<&Path>,
-        size: Option<u64>,
-    ) -> Result<(), VolumeError> {
+    fn fill(&self, makes: &Stored, filling: Filling<'_>, size: Option<u64>) -> Result<(), VolumeError> {
         let (work, place) = (self.work(), self.place(makes));
         let copy = work.join(key(makes));
         self.step(Step::Intend, &copy)?;
-        intent::write(&work, &Intent { makes: makes.clone(), from: from.cloned() })?;
+        let from = if let Filling::Copy(from) = filling { Some(from.clone()) } else { None };
+        intent::write(&work, &Intent { makes: makes.clone(), from })?;
         self.step(Step::Copy, &copy)?;
         // An earlier attempt may have left something.
         remove(&copy)?;
-        match source {
-            Some(source) => copy::tree(source, &copy)?,
-            None => make_empty(&copy)?,
+        match filling {
+            Filling::Copy(from) => copy::tree(&self.place(from), &copy)?,
+            Filling::Disk => make_blank(&copy, size.unwrap_or_default())?,
+            Filling::Nothing => make_empty(&copy)?,
         }
         if let Some(size) = size {
             self.step(Step::Grow, &copy)?;
@@ -206,13 +207,13 @@ impl Files {
 }
 
 impl Volumes for Files {
-    fn create(&self, name: &Name, origin: Option<&Stored>, size: u64) -> Result<(), VolumeError> {
-        self.make(&Stored::Volume(name.clone()), origin, Some(size))
+    fn create(&self, name: &Name, filling: Filling<'_>, size: u64) -> Result<(), VolumeError> {
+        self.make(&Stored::Volume(name.clone()), filling, Some(size))
     }
 
     fn snapshot(&self, name: &Name, volume: &Name) -> Result<SystemTime, VolumeError> {
         let makes = Stored::Snapshot(name.clone());
-        self.make(&makes, Some(&Stored::Volume(volume.clone())), None)?;
+        self.make(&makes, Filling::Copy(&Stored::Volume(volume.clone())), None)?;
         self.found(&makes)?.ok_or(VolumeError::Missing(makes))
     }
 
@@ -312,6 +313,12 @@ fn probe(work: &Path) -> Result<Copies, VolumeError> {
 fn make_empty(path: &Path) -> Result<(), VolumeError> {
     DirBuilder::new().mode(0o755).create(path).map_err(failed("create", path))?;
     sync(path)
+}
+
+/// A volume with a disk that has no byte yet.
+fn make_blank(path: &Path, size: u64) -> Result<(), VolumeError> {
+    make_empty(path)?;
+    disk::create_raw(&path.join(DISK), size).map(drop).map_err(VolumeError::Disk)
 }
 
 /// Grows the disk in a volume, if there is one. The launcher makes one that is missing, of the claim's size.

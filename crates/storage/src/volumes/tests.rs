@@ -60,10 +60,26 @@ fn a_name_is_never_a_path() {
 }
 
 #[test]
+fn a_blank_disk_has_the_size_of_its_volume_and_takes_no_room() {
+    let root = tempfile::tempdir().unwrap();
+    let files = Files::open(root.path()).unwrap();
+    files.create(&name("blank"), Filling::Disk, 1 << 30).unwrap();
+    let disk = fs::metadata(files.path(&name("blank")).join(DISK)).unwrap();
+    assert_eq!((disk.len(), disk.blocks(), disk.permissions().mode() & 0o777), (1 << 30, 0, 0o600));
+    assert_eq!(fs::read_dir(files.path(&name("blank"))).unwrap().count(), 1);
+    // As everybody else's, it is a copy's to grow, and is never made twice.
+    files.create(&name("copy"), Filling::Copy(&volume("blank")), 2 << 30).unwrap();
+    assert_eq!(fs::metadata(files.path(&name("copy")).join(DISK)).unwrap().len(), 2 << 30);
+    fs::write(files.path(&name("blank")).join(DISK), "a guest's").unwrap();
+    files.create(&name("blank"), Filling::Disk, 1 << 30).unwrap();
+    assert_eq!(fs::read(files.path(&name("blank")).join(DISK)).unwrap(), b"a guest's");
+}
+
+#[test]
 fn a_clone_and_a_snapshot_have_the_bytes_of_their_moment_and_holes_stay_holes() {
     let root = tempfile::tempdir().unwrap();
     let files = Files::open(root.path()).unwrap();
-    files.create(&name("one"), None, 1 << 30).unwrap();
+    files.create(&name("one"), Filling::Nothing, 1 << 30).unwrap();
     let disk = fs::File::create(files.path(&name("one")).join(DISK)).unwrap();
     disk.set_len(1 << 30).unwrap();
     disk.write_all_at(b"first", 0).unwrap();
@@ -71,7 +87,7 @@ fn a_clone_and_a_snapshot_have_the_bytes_of_their_moment_and_holes_stay_holes() 
     let made = files.snapshot(&name("s"), &name("one")).unwrap();
     assert_eq!(files.found(&snapshot("s")).unwrap(), Some(made));
     disk.write_all_at(b"later", 0).unwrap();
-    files.create(&name("two"), Some(&snapshot("s")), 2 << 30).unwrap();
+    files.create(&name("two"), Filling::Copy(&snapshot("s")), 2 << 30).unwrap();
 
     let path = files.path(&name("two")).join(DISK);
     let copy = fs::File::open(&path).unwrap();
@@ -93,14 +109,14 @@ fn a_clone_and_a_snapshot_have_the_bytes_of_their_moment_and_holes_stay_holes() 
 fn a_copy_follows_no_link_and_keeps_modes() {
     let root = tempfile::tempdir().unwrap();
     let files = Files::open(root.path()).unwrap();
-    files.create(&name("one"), None, 1).unwrap();
+    files.create(&name("one"), Filling::Nothing, 1).unwrap();
     let from = files.path(&name("one"));
     fs::create_dir(from.join("inner")).unwrap();
     fs::write(from.join("inner/file"), "text").unwrap();
     fs::set_permissions(from.join("inner/file"), fs::Permissions::from_mode(0o640)).unwrap();
     symlink("/etc/shadow", from.join("link")).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, from.join("pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    files.create(&name("two"), Some(&volume("one")), 1).unwrap();
+    files.create(&name("two"), Filling::Copy(&volume("one")), 1).unwrap();
     let to = files.path(&name("two"));
     assert_eq!(fs::metadata(to.join("inner/file")).unwrap().mode() & 0o777, 0o640);
     assert_eq!(fs::read_link(to.join("link")).unwrap(), Path::new("/etc/shadow"));
@@ -117,7 +133,7 @@ fn a_copy_follows_no_link_and_keeps_modes() {
 fn a_disk_grows_and_never_shrinks() {
     let root = tempfile::tempdir().unwrap();
     let files = Files::open(root.path()).unwrap();
-    files.create(&name("one"), None, 4096).unwrap();
+    files.create(&name("one"), Filling::Nothing, 4096).unwrap();
     let disk = files.path(&name("one")).join(DISK);
     // Nobody has used it: there is no disk yet, and none is made.
     files.grow(&name("one"), 8192).unwrap();
@@ -164,9 +180,9 @@ fn what_is_being_copied_is_not_removed() {
         Ok(())
     };
     let files = Arc::new(Files::open_with(root.path(), Arc::new(gate)).unwrap());
-    files.create(&name("one"), None, 1).unwrap();
+    files.create(&name("one"), Filling::Nothing, 1).unwrap();
     *other.lock().unwrap() = Some(files.clone());
-    files.create(&name("two"), Some(&volume("one")), 1).unwrap();
+    files.create(&name("two"), Filling::Copy(&volume("one")), 1).unwrap();
     other.lock().unwrap().take();
     assert_eq!(refused.load(Ordering::Relaxed), 1);
     files.delete(&volume("one")).unwrap();
@@ -177,7 +193,7 @@ fn what_is_being_copied_is_not_removed() {
 fn what_is_missing_is_told_by_name() {
     let root = tempfile::tempdir().unwrap();
     let files = Files::open(root.path()).unwrap();
-    let error = files.create(&name("two"), Some(&snapshot("s")), 1).unwrap_err();
+    let error = files.create(&name("two"), Filling::Copy(&snapshot("s")), 1).unwrap_err();
     assert_eq!(error.to_string(), "the snapshot s does not exist");
     assert!(files.snapshot(&name("s"), &name("one")).is_err());
     files.delete(&volume("one")).unwrap();
@@ -202,6 +218,7 @@ impl Cut {
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Create { to: u8 },
+    CreateDisk { to: u8 },
     Clone { to: u8, from: u8 },
     Restore { to: u8, from: u8 },
     Snapshot { to: u8, from: u8 },
@@ -215,6 +232,7 @@ fn action() -> impl Strategy<Value = Action> {
     let one = || 0..3_u8;
     prop_oneof![
         one().prop_map(|to| Action::Create { to }),
+        one().prop_map(|to| Action::CreateDisk { to }),
         (one(), one()).prop_map(|(to, from)| Action::Clone { to, from }),
         (one(), one()).prop_map(|(to, from)| Action::Restore { to, from }),
         (one(), one()).prop_map(|(to, from)| Action::Snapshot { to, from }),
@@ -255,6 +273,7 @@ fn expect(model: &mut Model, action: Action) -> bool {
     let size = usize::try_from(SIZE).unwrap();
     match action {
         Action::Create { to } => drop(model.entry(volume(to)).or_insert(None)),
+        Action::CreateDisk { to } => drop(model.entry(volume(to)).or_insert(Some(vec![0; size]))),
         Action::Clone { to, from } => return copy(volume(to), volume(from), size),
         Action::Restore { to, from } => return copy(volume(to), snapshot(from), size),
         Action::Snapshot { to, from } => return copy(snapshot(to), volume(from), 0),
@@ -275,9 +294,12 @@ fn expect(model: &mut Model, action: Action) -> bool {
 
 fn act(files: &Files, action: Action) -> Result<(), VolumeError> {
     match action {
-        Action::Create { to } => files.create(&of("v", to), None, SIZE),
-        Action::Clone { to, from } => files.create(&of("v", to), Some(&Stored::Volume(of("v", from))), SIZE),
-        Action::Restore { to, from } => files.create(&of("v", to), Some(&Stored::Snapshot(of("s", from))), SIZE),
+        Action::Create { to } => files.create(&of("v", to), Filling::Nothing, SIZE),
+        Action::CreateDisk { to } => files.create(&of("v", to), Filling::Disk, SIZE),
+        Action::Clone { to, from } => files.create(&of("v", to), Filling::Copy(&Stored::Volume(of("v", from))), SIZE),
+        Action::Restore { to, from } => {
+            files.create(&of("v", to), Filling::Copy(&Stored::Snapshot(of("s", from))), SIZE)
+        }
         Action::Snapshot { to, from } => files.snapshot(&of("s", to), &of("v", from)).map(drop),
         Action::Delete { volume } => files.delete(&Stored::Volume(of("v", volume))),
         Action::DeleteSnapshot { snapshot } => files.delete(&Stored::Snapshot(of("s", snapshot))),
