@@ -1,8 +1,8 @@
 mod numbers;
 mod properties;
 mod trouble;
-
 mod updates;
+
 use json_patch::merge;
 use serde_json::{Value, json};
 
@@ -107,13 +107,13 @@ impl World {
             merge(&mut whole, &patch);
             *vm = serde_json::from_value(whole).unwrap();
         }
-        for target in plan.restart {
         for (target, patch) in plan.relabel {
             let one = self.instances.iter_mut().find(|one| one.metadata.uid.as_deref() == Some(&target.uid)).unwrap();
             let mut whole = json!(one);
             merge(&mut whole, &patch);
             *one = serde_json::from_value(whole).unwrap();
         }
+        for target in plan.restart {
             self.instances.retain(|one| one.metadata.name.as_deref() != Some(&target.name));
         }
         if let Some(status) = plan.status {
