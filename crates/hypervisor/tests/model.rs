@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use api::vmi::VirtualMachineInstance;
 use hypervisor::accelerator::Accelerator;
 use hypervisor::guest::build::{Before, build};
-use hypervisor::guest::{Device, Flash, Guest, Kind, Place};
+use hypervisor::guest::{Cpu, Device, Flash, Guest, Kind, Place};
 use hypervisor::render;
 use hypervisor::step::{Difference, Step, difference};
 use proptest::prelude::*;
@@ -221,6 +221,18 @@ fn what_a_guest_has_room_for_waits_for_its_next_start_and_for_no_migration() {
     assert_eq!(changed(4, "64Mi"), waits("spec.domain.cpu"));
     assert_eq!(changed(2, "128Mi"), waits("spec.domain.memory"));
     assert_eq!(changed(1, "64Mi"), waits("spec.domain.cpu"));
+}
+
+/// QEMU before 8.1 leaves memory barriers out of emulated guests that can never have a second CPU.
+#[test]
+fn an_emulated_guest_has_room_for_a_second_cpu_from_its_first_start_on() {
+    let vmi = instance("q35", &[]);
+    let kvm = build(&vmi, Accelerator::Kvm, Before::Nothing).expect("it is supported");
+    assert_eq!((first(&vmi).cpu.most_sockets, kvm.cpu.most_sockets), (2, 1));
+    for before in [Before::Running(&kvm), Before::Stopped(&kvm)] {
+        let next = build(&vmi, Accelerator::Tcg, before).expect("it is supported");
+        assert_eq!(next.cpu, Cpu { model: next.cpu.model.clone(), ..kvm.cpu.clone() });
+    }
 }
 
 /// What waits is in nobody's way: the disk comes now, the board at the next start.

@@ -91,7 +91,8 @@ fn assemble(vmi: &VirtualMachineInstance, accelerator: Accelerator, before: Befo
     let domain = &vmi.spec.domain;
     let identity = identity::identity(&mut refusals, vmi);
     let board = board::board(&mut refusals, domain, before.guest());
-    let cpu = cpu::as_found(cpu::cpu(domain, accelerator), before);
+    let cpu = cpu::cpu(domain, accelerator, before.guest().map(|guest| &guest.cpu));
+    let cpu = cpu::as_found(cpu, before);
     let memory = memory::memory(&mut refusals, domain);
     let boot = boot::boot(&mut refusals, domain, before);
     let clock = clock::clock(domain.clock.as_ref());

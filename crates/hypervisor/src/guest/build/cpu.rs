@@ -6,7 +6,13 @@ use super::Before;
 use crate::accelerator::Accelerator;
 use crate::guest::{Cpu, Guest};
 
-pub(super) fn cpu(domain: &DomainSpec, accelerator: Accelerator) -> Cpu {
+/// The sockets that an emulated guest with a single CPU has at least, of which one stays empty. Before version 8.1, QEMU emulates
+/// a guest that can never have a second CPU without memory barriers: now and then a virtio device misses that it was notified, and
+/// the guest waits for ever for its disk.
+const EMULATED_SOCKETS: u32 = 2;
+
+/// The CPUs that are asked for. A guest that was there before keeps the room that it had, unless it is asked for another one.
+pub(super) fn cpu(domain: &DomainSpec, accelerator: Accelerator, before: Option<&Cpu>) -> Cpu {
     let default = CPU::default();
     let CPU {
         cores,
@@ -21,7 +27,13 @@ pub(super) fn cpu(domain: &DomainSpec, accelerator: Accelerator) -> Cpu {
         threads,
     } = domain.cpu.as_ref().unwrap_or(&default);
     let [sockets, cores, threads] = [sockets, cores, threads].map(|count| count.unwrap_or(1).max(1));
-    let most_sockets = max_sockets.unwrap_or(sockets).max(sockets);
+    let is_same = |before: &&Cpu| (before.sockets, before.cores, before.threads) == (sockets, cores, threads);
+    let room = max_sockets.unwrap_or_else(|| match before.filter(is_same) {
+        Some(before) => before.most_sockets,
+        None if accelerator == Accelerator::Tcg && [sockets, cores, threads] == [1; 3] => EMULATED_SOCKETS,
+        None => sockets,
+    });
+    let most_sockets = room.max(sockets);
     let model = model_name(model.as_deref(), accelerator);
     let features = features.iter().flatten().map(flag).collect();
     Cpu { model, features, sockets, most_sockets, cores, threads, found: None }
