@@ -1,7 +1,10 @@
 //! Imports from servers, good and bad.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::{Read as _, Write as _};
+#[path = "web/secure.rs"]
+mod secure;
+
+use std::io::{Read, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -53,7 +56,7 @@ impl Server {
     }
 }
 
-fn read(stream: &mut TcpStream) -> String {
+fn read(stream: &mut impl Read) -> String {
     let (mut request, mut buffer) = (Vec::new(), [0; 1024]);
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {
         match stream.read(&mut buffer) {
