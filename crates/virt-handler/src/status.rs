@@ -26,6 +26,20 @@ pub(crate) fn io_error(vmi: &VirtualMachineInstance) -> Option<&str> {
     conditions::io_error(vmi)
 }
 
+/// Characters that one text of a launcher takes in a status. A launcher that its guest has taken over says what it likes.
+const LONGEST_TEXT: usize = 1024;
+/// Bytes of a guest model that an instance keeps: many times those of one with as many devices as there may be. Kubernetes takes
+/// 256 KiB for all annotations together, and refuses the whole status with them.
+const LARGEST_MODEL: usize = 128 << 10;
+
+/// As much of a text as a status takes.
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
 /// What is known besides the instance itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts<'a> {
@@ -109,7 +123,7 @@ fn rank(phase: &Phase) -> u8 {
 
 fn running(next: &mut VirtualMachineInstance, entered: bool, facts: &Facts<'_>, now: Timestamp) {
     // Whether the guest can move follows from it.
-    if let Some(model) = facts.model {
+    if let Some(model) = facts.model.filter(|model| model.len() <= LARGEST_MODEL) {
         next.metadata.annotations.get_or_insert_default().insert(annotation::GUEST.to_owned(), model.to_owned());
     }
     conditions::synchronized(next, facts.outcome, now);

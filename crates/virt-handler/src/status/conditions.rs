@@ -9,7 +9,7 @@ use launcher_api::Outcome;
 use launcher_api::rpc::State;
 use manager::writing::whole_second;
 
-use super::{Facts, migration};
+use super::{Facts, cut, migration};
 
 const READY: &str = "Ready";
 const PAUSED: &str = "Paused";
@@ -137,7 +137,7 @@ fn not_running() -> (&'static str, &'static str) {
 }
 
 fn set(vmi: &mut VirtualMachineInstance, kind: &str, holds: bool, (reason, message): (&str, &str), now: Timestamp) {
-    let text = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let text = |text: &str| Some(cut(text)).filter(|text| !text.is_empty());
     let condition = Condition {
         type_: kind.to_owned(),
         status: if holds { ConditionStatus::True } else { ConditionStatus::False },

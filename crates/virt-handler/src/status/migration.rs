@@ -42,7 +42,7 @@ pub(crate) fn reached(
         Milestone::Failed { why, is_aborted } => {
             state.completed = Some(true);
             state.failed = Some(true);
-            state.failure_reason = Some(why.clone());
+            state.failure_reason = Some(super::cut(why));
             state.end_timestamp = Some(at).into();
             if *is_aborted {
                 state.abort_status = Some(MigrationAbortStatus::Succeeded);

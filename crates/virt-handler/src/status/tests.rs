@@ -1,3 +1,5 @@
+use crate::decide::Milestone;
+use launcher_api::Refusal;
 use launcher_api::rpc::{Domain, State};
 use serde_json::json;
 
@@ -196,6 +198,33 @@ fn a_guest_whose_model_is_known_can_move_from_the_first_write_on_if_its_node_let
     assert_eq!(can_move(true, Some("{}")).0, "True");
     assert_eq!(can_move(true, None), (json!("False"), "MigrationNotSupported".to_owned()));
     assert_eq!(can_move(false, Some("{}")), (json!("False"), "MigrationNotSupported".to_owned()));
+}
+
+/// It is written by whoever has taken the launcher over.
+#[test]
+fn a_launcher_that_tells_too_much_is_cut_short() {
+    let long = "\u{e9}".repeat(1_000_000);
+    let domain = Domain { reason: long.clone(), ..domain(State::PausedByIoError) };
+    let refusal = Refusal { path: long.clone(), problem: long.clone() };
+    let size = |vmi: &VirtualMachineInstance| json!(vmi).to_string().len();
+    for outcome in [
+        Outcome::retry(&long),
+        Outcome::Never(vec![refusal; 100]),
+        Outcome::NeedsMigration(vec![long.clone(); 100]),
+        Outcome::NeedsRestart(vec![long.clone(); 100]),
+    ] {
+        let facts = Facts { domain: Some(&domain), outcome: Some(&outcome), model: Some(&long), ..Facts::default() };
+        let told = next(&vmi("Running", &json!({})), Some(&Phase::Running), &facts, now());
+        assert!(size(&told) < 16 << 10, "{}", size(&told));
+        assert!(io_error(&told).unwrap().ends_with("\u{e9}..."));
+        // The same once more is no news.
+        assert_eq!(change(&told, &next(&told, Some(&Phase::Running), &facts, now())), None);
+        let ended = next(&told, Some(&Phase::Failed), &facts, now());
+        assert!(size(&ended) < 16 << 10, "{}", size(&ended));
+    }
+    let mut moved = vmi("Running", &json!({ "migrationState": {} }));
+    migration::reached(&mut moved, &Milestone::Failed { why: long, is_aborted: false }, None, now());
+    assert!(size(&moved) < 16 << 10, "{}", size(&moved));
 }
 
 #[test]
