@@ -55,6 +55,8 @@ enum Outlook {
     Waits,
     /// It does not get there by itself.
     Stuck,
+    /// There is neither a VM nor an instance of this name.
+    Gone,
 }
 
 impl Outlook {
@@ -63,7 +65,7 @@ impl Outlook {
     fn doubt(&self) -> Option<Duration> {
         match self {
             Self::Goes | Self::Runs => None,
-            Self::Rests | Self::Ended | Self::Stuck => Some(SECOND_LOOK),
+            Self::Rests | Self::Ended | Self::Stuck | Self::Gone => Some(SECOND_LOOK),
             Self::Waits => Some(NODE_LOOK),
         }
     }
@@ -94,7 +96,7 @@ pub(crate) struct Which<'a> {
 /// Waits until a VM runs, or rests as it should.
 ///
 /// # Errors
-/// When it cannot run as things are, with the reason and the remedy; or when the time is over.
+/// When it cannot run as things are, with the reason and the remedy; when it is deleted; or when the time is over.
 pub(crate) async fn until_running(
     client: &Client,
     which: &Which<'_>,
@@ -123,7 +125,11 @@ pub(crate) async fn until_running(
             told = line;
         }
         let sight = followed.sight();
-        let outlook = outlook(&sight, || nodes(client)).await;
+        let outlook = match outlook(&sight, || nodes(client)).await {
+            // One of them may not have come yet.
+            Outlook::Gone if !followed.is_complete() => Outlook::Goes,
+            outlook => outlook,
+        };
         match outlook.doubt() {
             None => stuck = None,
             Some(doubt) => {
@@ -156,6 +162,7 @@ pub(crate) async fn until_running(
                 )?;
                 return Ok(());
             }
+            Outlook::Gone => bail!("VM {name:?} was deleted"),
             Outlook::Stuck | Outlook::Waits => {
                 let reason = sight.reason().unwrap_or_default();
                 let hint = sight.printable().and_then(|status| remedy(status, &reason, name));
@@ -292,6 +299,9 @@ async fn outlook<F: Future<Output = Nodes>>(sight: &Sight<'_>, nodes: impl FnOnc
     if sight.vmi.is_some_and(|vmi| *vmi.phase() == Phase::Running) {
         return Outlook::Runs;
     }
+    if sight.vm.is_none() && sight.vmi.is_none() {
+        return Outlook::Gone;
+    }
     match sight.printable() {
         Some(Printable::Unschedulable) => match nodes().await {
             // Another may take it in a moment.
@@ -362,14 +372,18 @@ pub(crate) async fn warnings(client: &Client, namespace: &str, name: &str) -> Ve
 #[cfg(test)]
 mod tests {
     use api::vm::VirtualMachineStateChangeRequest;
+    use apiserver::{ApiServer, Identity, Place};
+    use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+    use manager::context::Chance;
     use serde_json::json;
+    use tokio::time::sleep;
 
     use super::*;
 
     fn vm(status: &str) -> VirtualMachine {
         api::decode::object(json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": "a" },
-            "spec": { "template": { "spec": { "domain": { "devices": {} } } } },
+            "spec": { "template": { "spec": { "domain": { "devices": {}, "memory": { "guest": "64Mi" } } } } },
             "status": { "printableStatus": status },
         }))
         .unwrap()
@@ -409,7 +423,36 @@ mod tests {
             assert_eq!(look(status, Some("Failed"), Single).await, Outlook::Stuck);
             assert_eq!(look(status, Some("Succeeded"), Single).await, Outlook::Ended);
         }
-        assert_eq!(look(None, None, Single).await, Outlook::Goes);
+        // An instance that goes, and whose successor is waited for, is not seen; its VM is.
+        assert_eq!(look(Some(""), None, Single).await, Outlook::Goes);
+        assert_eq!(look(None, Some("Pending"), Single).await, Outlook::Goes);
+        assert_eq!(look(None, None, Single).await, Outlook::Gone);
+    }
+
+    // The store has a thread of its own, which a paused clock would not wait for.
+    #[tokio::test]
+    async fn the_wait_for_a_vm_ends_when_somebody_deletes_it() {
+        let settings = virt_server::Settings::new(Chance::seeded(1)).unwrap();
+        let server = virt_server::start(ApiServer::builder(Place::Memory), settings).await.unwrap();
+        let client = Client::new(server.for_identity(Identity::admin()), "default");
+        let vms: Api<VirtualMachine> = Api::namespaced(client.clone(), "default");
+        let mut vm = VirtualMachine { status: None, ..vm("") };
+        vm.spec.run_strategy = Some(Strategy::Always);
+        vms.create(&PostParams::default(), &vm).await.unwrap();
+        let which = Which { namespace: "default", name: "a", instead_of: None, is_started: true };
+        let (begun, mut out) = (Instant::now(), Vec::new());
+        let deleted = async {
+            sleep(Duration::from_millis(100)).await;
+            vms.delete("a", &DeleteParams::default()).await.unwrap();
+            // As its controller does once nothing of it is left.
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            vms.patch("a", &PatchParams::default(), &patch).await.unwrap();
+            assert_eq!(vms.get_opt("a").await.unwrap(), None);
+        };
+        let patience = Duration::from_secs(600);
+        let (waited, ()) = tokio::join!(until_running(&client, &which, patience, &mut out), deleted);
+        assert_eq!(waited.unwrap_err().to_string(), "VM \"a\" was deleted");
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 
     #[test]
