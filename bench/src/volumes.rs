@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use importer::{Import, Progress, Reach, Source, Web};
 use serde_json::{Value, json};
 use storage::volumes::files::{DISK, Files};
-use storage::volumes::{Copies, Name, Stored, Volumes as _};
+use storage::volumes::{Copies, Filling, Name, Stored, Volumes as _};
 use tokio::time::Instant;
 
 use crate::boot::ratio;
@@ -87,7 +87,7 @@ pub async fn import(folder: &Path, format: Format, mib: u64, rounds: usize) -> R
 pub fn copy(folder: &Path, gib: u64, mib: u64, rounds: usize) -> Result<Value> {
     let volumes = Files::open(&folder.join("volumes"))?;
     let origin = Name::try_from("origin")?;
-    volumes.create(&origin, None, 0)?;
+    volumes.create(&origin, Filling::Nothing, 0)?;
     let disk = volumes.path(&origin).join(DISK);
     data(&disk, mib, 1)?;
     File::options().write(true).open(&disk)?.set_len(gib << 30)?;
@@ -95,7 +95,7 @@ pub fn copy(folder: &Path, gib: u64, mib: u64, rounds: usize) -> Result<Value> {
     for round in 0..rounds {
         let name = Name::try_from(format!("copy-{round}"))?;
         let begun = Instant::now();
-        volumes.create(&name, Some(&Stored::Volume(origin.clone())), gib << 30)?;
+        volumes.create(&name, Filling::Copy(&Stored::Volume(origin.clone())), gib << 30)?;
         times.push(begun.elapsed());
         volumes.delete(&Stored::Volume(name))?;
     }

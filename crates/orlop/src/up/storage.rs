@@ -161,7 +161,7 @@ mod tests {
         let opened = asked(Some(directory.path())).open(data.path()).unwrap();
         let root = directory.path().canonicalize().unwrap().join(OWN);
         assert_eq!(opened.root, root);
-        opened.volumes.create(&"v".try_into().unwrap(), None, 1).unwrap();
+        opened.volumes.create(&"v".try_into().unwrap(), storage::volumes::Filling::Nothing, 1).unwrap();
         // Without the flag it is found again; another machine does not get it, and its volumes do not move.
         assert_eq!(asked(None).open(data.path()).unwrap().root, root);
         let refused = asked(Some(directory.path())).open(other.path()).unwrap_err().to_string();
