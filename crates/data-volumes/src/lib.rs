@@ -5,11 +5,13 @@
 //!                  │  └───> importer pod ──> disk.img in the claim
 //!                  └──────> status: phase, progress, conditions
 //! DataSource ──> data_source: status        StorageClass ──> profile ──> StorageProfile
+//!                                                       └───> config ──> CDIConfig
 //! ```
 //! Watches: DataVolumes, their claims and pods, DataSources, StorageClasses, StorageProfiles, CDIConfig. Owns: claims and importer
-//! pods of DataVolumes, StorageProfiles. Emits: see each controller.
+//! pods of DataVolumes, StorageProfiles, the CDIConfig. Emits: see each controller.
 //! Absent on purpose: how data is imported (`importer`), and how claims are made and copied (the node's provisioner).
 
+pub mod config;
 pub mod data_source;
 mod names;
 mod overhead;

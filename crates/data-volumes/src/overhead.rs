@@ -15,10 +15,7 @@ pub(crate) struct Overhead(u64);
 impl Overhead {
     /// The share for a class.
     pub(crate) fn of(config: Option<&CDIConfig>, class: Option<&str>) -> Self {
-        let shares = config.and_then(|config| config.spec.filesystem_overhead.as_ref());
-        let own = shares.and_then(|shares| shares.storage_class.as_ref()?.get(class?));
-        let text = own.or_else(|| shares.and_then(|shares| shares.global.as_ref()));
-        Self(text.and_then(|text| parse(text)).unwrap_or_default())
+        Self(config.and_then(|config| parse(asked(config, class)?)).unwrap_or_default())
     }
 
     /// How large a claim must be for a disk of so many bytes.
@@ -32,6 +29,18 @@ impl Overhead {
         let usable = u128::from(claim) * u128::from(WHOLE - self.0) / u128::from(WHOLE);
         u64::try_from(usable).unwrap_or(u64::MAX) / 512 * 512
     }
+}
+
+/// The share for a class, or for all, that holds: `0` if what is asked for is no share.
+pub(crate) fn told(config: &CDIConfig, class: Option<&str>) -> String {
+    asked(config, class).filter(|text| parse(text).is_some()).unwrap_or("0").to_owned()
+}
+
+/// What an administrator asks for.
+fn asked<'a>(config: &'a CDIConfig, class: Option<&str>) -> Option<&'a str> {
+    let shares = config.spec.filesystem_overhead.as_ref()?;
+    let own = class.and_then(|class| shares.storage_class.as_ref()?.get(class));
+    own.or(shares.global.as_ref()).map(String::as_str)
 }
 
 /// A number such as 0.055, in millionths. As CDI has it: from 0 to below 1, with at most three digits; more are cut off.

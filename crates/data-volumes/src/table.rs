@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::pod::PROGRESS_PORT;
-use crate::{data_source, profile, volume};
+use crate::{config, data_source, profile, volume};
 
 /// An importer that is not quick to say how far it is is asked again later.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -54,6 +54,10 @@ pub const DESCRIPTORS: &[Descriptor<Settings>] = &[
     Descriptor {
         account: ACCOUNT,
         ..Descriptor::new(profile::NAME, &["storageprofile"], |context, _| Ok(profile::start(context)))
+    },
+    Descriptor {
+        account: ACCOUNT,
+        ..Descriptor::new(config::NAME, &["cdiconfig"], |context, _| Ok(config::start(context)))
     },
 ];
 

@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use super::claim::size;
 use super::importer::wait;
 use super::{Act, Gaps, Observed, Setback, VolumePlan, decide, status};
+use crate::config::CONFIG;
 use crate::names::{DEFAULT_CLASS, DEFAULT_VIRT_CLASS, POD_PHASE, POPULATED, PREPOPULATED};
 use crate::overhead::Overhead;
 use crate::pod;
@@ -36,8 +37,6 @@ pub const NAME: &str = "datavolume-controller";
 const WORKERS: usize = 3;
 /// Between two questions about progress.
 const PROGRESS: Duration = Duration::from_secs(2);
-/// The name of the only CDIConfig.
-const CONFIG: &str = "config";
 
 /// The controller.
 #[must_use]

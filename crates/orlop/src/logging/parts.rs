@@ -38,6 +38,7 @@ pub(super) const PARTS: &[Part] = &[
     part("data-volume", "data-volumes", "data_volumes::volume", "datavolume-controller"),
     part("data-source", "data-volumes", "data_volumes::data_source", "datasource-controller"),
     part("storage-profile", "data-volumes", "data_volumes::profile", "storageprofile-controller"),
+    part("cdi-config", "data-volumes", "data_volumes::config", "cdiconfig-controller"),
     part("importer", "", "importer", ""),
     part("exporter", "", "exporter", ""),
     part("kube-controllers", "kube-controllers", "kube_controllers", ""),

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::{Context as _, Result, ensure};
+use api::cdi::CDIConfig;
 use api::data_volume::{DataVolume, DataVolumePhase};
 use api::vm::VirtualMachine;
 use api::vmi_status::VirtualMachineInstancePhase as Phase;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
-use kube::ResourceExt as _;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Test;
@@ -81,6 +82,14 @@ fn a_vm_boots_from_a_disk_that_is_imported_for_it() -> Result<()> {
 
 fn imports_succeed_or_are_refused_by_name() -> Result<()> {
     let machine = TestHost::with(&["--allow-host-port", &PORT.to_string()])?;
+    // As clients ask before they import.
+    let configs: Api<CDIConfig> = Api::all(machine.client());
+    let shares = machine.until_some("config", || {
+        let config = machine.runtime.block_on(configs.get_opt("config")).ok()??;
+        config.status?.filesystem_overhead
+    })?;
+    let of_class = shares.storage_class.as_ref().and_then(|shares| shares.get("local"));
+    ensure!((shares.global.as_deref(), of_class.map(String::as_str)) == (Some("0"), Some("0")), "{shares:?}");
     let mut raw = vec![0; 3 << 20];
     raw[..5].copy_from_slice(b"begin");
     raw[(2 << 20)..((2 << 20) + 3)].copy_from_slice(b"end");

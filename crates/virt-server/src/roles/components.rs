@@ -237,9 +237,13 @@ fn volumes() -> Vec<PolicyRule> {
 /// To make claims and to fill them.
 fn data_volumes() -> Vec<PolicyRule> {
     vec![
-        rule(&FOLLOW, CDI, &["cdiconfigs", "datasources", "datavolumes"]),
-        rule(&["list", "watch", "create"], CDI, &["storageprofiles"]),
-        rule(&["patch"], CDI, &["datasources/status", "datavolumes/status", "storageprofiles/status"]),
+        rule(&FOLLOW, CDI, &["datasources", "datavolumes"]),
+        rule(&["list", "watch", "create"], CDI, &["cdiconfigs", "storageprofiles"]),
+        rule(
+            &["patch"],
+            CDI,
+            &["cdiconfigs/status", "datasources/status", "datavolumes/status", "storageprofiles/status"],
+        ),
         rule(&["list", "watch", "create", "patch"], CORE, &["persistentvolumeclaims"]),
         rule(&["list", "watch", "create", "delete"], CORE, &["pods"]),
         rule(&FOLLOW, "storage.k8s.io", &["storageclasses"]),
