@@ -3,6 +3,8 @@
 
 #[path = "extension/bench.rs"]
 mod bench;
+#[path = "extension/metrics.rs"]
+mod metrics;
 #[path = "extension/reviews.rs"]
 mod reviews;
 #[path = "extension/streams.rs"]

@@ -173,7 +173,9 @@ impl Pages {
         checks
     }
 
-    fn metrics(&self) -> String {
+    /// The page of metrics.
+    #[must_use]
+    pub fn metrics(&self) -> String {
         let mut text = String::new();
         if encode(&mut text, &lock(&self.inner.registry)).is_err() {
             // Writing into a string cannot fail; an empty page says that it did.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::bench::Bench;
 
-fn vm(change: impl FnOnce(&mut Value)) -> Value {
+pub(crate) fn vm(change: impl FnOnce(&mut Value)) -> Value {
     let spec = json!({ "domain": { "devices": {}, "memory": { "guest": "64Mi" } } });
     let mut vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": { "name": "v", "namespace": "default" },
@@ -31,7 +31,7 @@ fn review(object: &Value) -> Value {
     })
 }
 
-async fn asked(bench: &Bench, webhook: &str, object: &Value) -> Value {
+pub(crate) async fn asked(bench: &Bench, webhook: &str, object: &Value) -> Value {
     let path = format!("/admission/{webhook}?timeout=10s");
     // Kubernetes' API server shows no certificate to a webhook.
     let (code, answer) = bench.ask(None, "", "POST", &path, &review(object)).await.unwrap();

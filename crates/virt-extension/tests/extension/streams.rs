@@ -20,7 +20,7 @@ use crate::bench::{Bench, SERVICE, VIRT_API, VMIS, handlers, issue, write};
 
 /// Guests whose console says again what is typed, and who remember what they are asked.
 #[derive(Default)]
-struct Echo(Mutex<Vec<(String, Question)>>);
+pub(crate) struct Echo(Mutex<Vec<(String, Question)>>);
 
 impl Guests for Echo {
     fn ask(&self, guest: GuestName, question: Question) -> Answering<Reply> {
@@ -46,9 +46,9 @@ impl Guests for Echo {
     }
 }
 
-type Socket = WebSocketStream<TlsStream<TcpStream>>;
+pub(crate) type Socket = WebSocketStream<TlsStream<TcpStream>>;
 
-async fn console(bench: &Bench, name: &str) -> Socket {
+pub(crate) async fn console(bench: &Bench, name: &str) -> Socket {
     let stream = bench.connect(Some(&bench.proxy())).await.unwrap();
     let mut request = format!("wss://{SERVICE}{VMIS}/{name}/console").into_client_request().unwrap();
     request.headers_mut().insert("x-remote-user", "admin".parse().unwrap());
