@@ -48,10 +48,10 @@ pub(crate) struct StopArguments {
     #[command(flatten)]
     vm: Arguments,
     /// Kill the guest at once. Its disks are left as after a power cut.
-    #[arg(long, env = "ORLOP_STOP_FORCE")]
+    #[arg(long)]
     force: bool,
     /// How long the guest may take to power off, in seconds, instead of what the VM says.
-    #[arg(long, value_name = "SECONDS", env = "ORLOP_STOP_GRACE_PERIOD")]
+    #[arg(long, value_name = "SECONDS")]
     grace_period: Option<u32>,
 }
 
@@ -62,10 +62,10 @@ pub(crate) struct RestartArguments {
     #[command(flatten)]
     vm: Arguments,
     /// Kill the guest at once. Its disks are left as after a power cut.
-    #[arg(long, env = "ORLOP_RESTART_FORCE")]
+    #[arg(long)]
     force: bool,
     /// How long the guest may take to power off, in seconds; the API allows only 0, which is --force.
-    #[arg(long, value_name = "SECONDS", env = "ORLOP_RESTART_GRACE_PERIOD")]
+    #[arg(long, value_name = "SECONDS")]
     grace_period: Option<u32>,
 }
 
