@@ -1,7 +1,7 @@
 //! Requests that mean harm, sent to a server in a process of its own by somebody who may send them, and measured from outside.
-//! Whatever one of them is answered: meanwhile as many requests of others are answered as on a quiet server, the process uses
-//! no more than a factor of what an honest request of the same size uses, and afterwards the server starts again on the same
-//! data and all of it can be deleted.
+//! Whatever one of them is answered: until it is, requests of others are answered again and again, the process uses no more than
+//! a factor of what an honest request of the same size uses, and afterwards the server starts again on the same data and all of
+//! it can be deleted.
 //!
 //! `crates/apiserver/tests/hostile.rs` has the same requests in more variants, with what they are answered; there the server
 //! runs in the process of the test.
@@ -92,7 +92,9 @@ cases! {
     a_pod_with_many_problems
     defaults_for_many_items
     filters_within_filters_of_a_column
+    replicas_at_a_place_that_is_too_deep
     a_definition_with_many_columns
+    columns_that_all_show_the_same
     fields_that_are_required_twice
     a_long_name_above_many_problems_of_a_schema
     rules_on_every_level_of_a_schema
@@ -113,5 +115,6 @@ async fn what_is_expensive_is_found_to_be() {
     assert!(many.cpu > one.cpu * 10, "{excess}");
     let (small, _quiet) = case.measured(&twins(&[body(100)])).await;
     assert!(many.memory > small.memory + 1_000_000, "{many:?} {small:?}");
-    assert_eq!((one.answered, many.answered), (30, 30));
+    // Others were answered as long as it lasted, and what was worked meanwhile is what it took.
+    assert!(many.answered > one.answered && many.worked > one.worked, "{one:?} {many:?}");
 }

@@ -230,10 +230,40 @@ pub(super) fn filters_within_filters_of_a_column() -> Case {
     Case::new([defined(&any(), &column).answered(&[422])])
 }
 
+/// Replicas were put that deep, and the process ended when the object was dropped.
+pub(super) fn replicas_at_a_place_that_is_too_deep() -> Case {
+    let mut definition = definition("shrubs", "Shrub", &any());
+    let path = format!(".spec{}", ".a".repeat(20_000));
+    definition["spec"]["versions"][0]["subresources"] =
+        json!({ "scale": { "specReplicasPath": path, "statusReplicasPath": ".status.n" } });
+    let shrubs = "/apis/example.com/v1/namespaces/hostile/shrubs";
+    let shrub = json!({ "apiVersion": "example.com/v1", "kind": "Shrub", "metadata": { "name": "s" } });
+    let replicas = json!({ "spec": { "replicas": 1 } });
+    Case::new([
+        Ask::post(DEFINITIONS, &definition).answered(&[201, 422]),
+        Ask::post(shrubs, &shrub).answered(&[201, 404]),
+        Ask::patch("merge", format!("{shrubs}/s/scale"), &replicas).answered(&[400, 404]),
+    ])
+}
+
 /// All were compared with all others for each.
 pub(super) fn a_definition_with_many_columns() -> Case {
     let columns = many(18_000, |turn| json!({ "name": format!("c{turn}"), "type": "string", "jsonPath": ".a" }));
     Case::new([defined(&any(), &columns)])
+}
+
+/// Each column showed the same megabyte, again on each of its levels: gigabytes for a GET.
+pub(super) fn columns_that_all_show_the_same() -> Case {
+    let columns = many(100, |turn| json!({ "name": format!("c{turn}"), "type": "string", "jsonPath": "..a" }));
+    let mut spec = nested(90);
+    spec["a"]["a"]["text"] = "x".repeat(1_000_000).into();
+    let shrub = json!({ "apiVersion": "example.com/v1", "kind": "Shrub", "metadata": { "name": "s" }, "spec": spec });
+    let shrubs = "/apis/example.com/v1/namespaces/hostile/shrubs";
+    Case::new((0..4).map(|_| Ask::get(shrubs).as_table())).before([
+        defined(&any(), &columns).answered(&[201]),
+        Ask::get(shrubs).awaited(),
+        Ask::post(shrubs, &shrub),
+    ])
 }
 
 /// The way through it doubled on each level.

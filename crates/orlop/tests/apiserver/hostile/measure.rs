@@ -13,7 +13,9 @@ pub(super) struct Usage {
     pub(super) memory: u64,
     /// The most CPU time between two answers to others: who works on one request and leaves others waiting shows here.
     pub(super) stall: Duration,
-    /// How many requests of others were answered.
+    /// The CPU time of these until the work was done.
+    pub(super) worked: Duration,
+    /// How many requests of others were answered until then.
     pub(super) answered: usize,
 }
 
@@ -33,33 +35,48 @@ pub(super) struct Limits {
 /// allocators and caches that fill make of chance.
 pub(super) const USUAL: Limits = Limits { cpu: (10, Duration::from_secs(5)), memory: (4, 64 << 20) };
 
+/// Requests of others that must be answered for each second of CPU time that is worked for somebody. An idle server answers hundreds,
+/// and one whose threads are all taken answers none; how long either takes by the clock says nothing, since a busy machine makes
+/// both wait.
+const ANSWERS_PER_SECOND: f64 = 2.0;
+
+/// How many must be answered while so much was worked. A machine with one processor has one thread to work on requests.
+fn least(worked: Duration) -> usize {
+    let is_alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
+    if is_alone { 0 } else { (worked.as_secs_f64() * ANSWERS_PER_SECOND).floor() as usize }
+}
+
 /// Compares with what was used for an honest request of the same size.
 ///
 /// # Errors
-/// What is too much.
+/// What is too much, or too little.
 pub(super) fn judge(limits: Limits, honest: Usage, other: Usage) -> Result<(), Box<Excess>> {
     let cpu = honest.cpu * limits.cpu.0 + limits.cpu.1;
     let memory = honest.memory * limits.memory.0 + limits.memory.1;
     // What one request may use, others may have to wait for, and no longer.
-    let most = Usage { cpu, memory, stall: cpu, answered: honest.answered };
-    let fits = other.cpu <= most.cpu
-        && other.memory <= most.memory
-        && other.stall <= most.stall
-        && other.answered >= most.answered;
-    if fits { Ok(()) } else { Err(Box::new(Excess { honest, most, other })) }
+    let fits = other.cpu <= cpu && other.memory <= memory && other.stall <= cpu;
+    let least = least(other.worked);
+    if fits && other.answered >= least { Ok(()) } else { Err(Box::new(Excess { honest, cpu, memory, least, other })) }
 }
 
-/// More was used than may be.
+/// More was used than may be, or fewer were answered.
 #[derive(Debug)]
 pub(super) struct Excess {
     honest: Usage,
-    most: Usage,
+    cpu: Duration,
+    memory: u64,
+    least: usize,
     other: Usage,
 }
 
 impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it used {:?}, more than {:?}; an honest one used {:?}", self.other, self.most, self.honest)
+        let Self { honest, cpu, memory, least, other } = self;
+        write!(
+            f,
+            "it used {other:?}; at most {cpu:?}, also between two answers, and {memory} bytes are fine, and at least {least} "
+        )?;
+        write!(f, "answers to others; an honest one used {honest:?}")
     }
 }
 
@@ -75,6 +92,8 @@ pub(super) struct Meter {
     last: Duration,
     stall: Duration,
     answered: usize,
+    /// What was used, and how many were answered, when the work was done.
+    done: Option<(Duration, usize)>,
 }
 
 impl Meter {
@@ -84,7 +103,7 @@ impl Meter {
         // From here on the largest size is that since now: `man 5 proc_pid_clear_refs`.
         std::fs::write(process.join("clear_refs"), "5").unwrap();
         let (cpu, resident) = (cpu(&process), memory(&process, "VmRSS"));
-        Self { process, cpu, resident, last: cpu, stall: Duration::ZERO, answered: 0 }
+        Self { process, cpu, resident, last: cpu, stall: Duration::ZERO, answered: 0, done: None }
     }
 
     /// Somebody else was answered.
@@ -94,13 +113,20 @@ impl Meter {
         (self.last, self.answered) = (now, self.answered + 1);
     }
 
+    /// What is measured is done.
+    pub(super) fn done(&mut self) {
+        self.done = Some((cpu(&self.process).saturating_sub(self.cpu), self.answered));
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.done.is_some()
+    }
+
     pub(super) fn end(self) -> Usage {
-        Usage {
-            cpu: cpu(&self.process).saturating_sub(self.cpu),
-            memory: memory(&self.process, "VmHWM").saturating_sub(self.resident),
-            stall: self.stall,
-            answered: self.answered,
-        }
+        let cpu = cpu(&self.process).saturating_sub(self.cpu);
+        let (worked, answered) = self.done.unwrap_or((cpu, self.answered));
+        let memory = memory(&self.process, "VmHWM").saturating_sub(self.resident);
+        Usage { cpu, memory, stall: self.stall, worked, answered }
     }
 }
 
@@ -127,7 +153,8 @@ fn what_was_found_before_would_be_found_again() {
         cpu: Duration::from_millis(milliseconds),
         memory: megabytes << 20,
         stall: Duration::from_millis(20),
-        answered: 30,
+        worked: Duration::from_millis(milliseconds),
+        answered: 30_000,
     };
     for (what, honest, found) in [
         ("owners that all control, 0.5 MB", used(120, 15), used(90_000, 15_000)),
@@ -138,6 +165,10 @@ fn what_was_found_before_would_be_found_again() {
     }
     let one = used(120, 15);
     assert!(judge(USUAL, one, one).is_ok());
-    assert!(judge(USUAL, one, Usage { answered: 29, ..one }).is_err());
+    let slow = Usage { worked: Duration::from_secs(4), ..one };
+    assert!(judge(USUAL, one, Usage { answered: least(slow.worked), ..slow }).is_ok());
+    if let Some(fewer) = least(slow.worked).checked_sub(1) {
+        assert!(judge(USUAL, one, Usage { answered: fewer, ..slow }).is_err(), "others waited meanwhile");
+    }
     assert!(judge(USUAL, one, Usage { stall: Duration::from_secs(90), ..one }).is_err());
 }

@@ -1,5 +1,7 @@
 //! A server in a process of its own, with a client that means harm and another that does not.
 
+use std::cell::RefCell;
+
 use bytes::Bytes;
 use e2e::http::{Connection, Server};
 use http::{Method, Response};
@@ -16,7 +18,7 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 /// Objects of any shape.
 pub(super) const TREES: &str = "/apis/example.com/v1/namespaces/hostile/trees";
-/// How often others ask while a request is worked on, each time for three things.
+/// How often others ask, each time for three things, however soon what is measured is done.
 const ROUNDS: usize = 10;
 /// Bytes of an honest object: none that is stored may have much more.
 const LARGEST: usize = 1_400_000;
@@ -27,6 +29,7 @@ pub(super) struct Ask {
     pub(super) method: Method,
     pub(super) path: String,
     pub(super) content_type: String,
+    accept: &'static str,
     pub(super) body: Bytes,
     pub(super) answers: &'static [u16],
     /// Asked again until it is answered so.
@@ -39,6 +42,7 @@ impl Ask {
             method: method.parse().unwrap(),
             path: path.into(),
             content_type: kind.to_owned(),
+            accept: "application/json",
             body: body.into(),
             answers: &[200, 201],
             awaited: false,
@@ -57,6 +61,11 @@ impl Ask {
         Self::new("GET", path, "application/json", "")
     }
 
+    /// For people to look at.
+    pub(super) fn as_table(self) -> Self {
+        Self { accept: "application/json;as=Table;v=v1;g=meta.k8s.io", ..self }
+    }
+
     /// What it may be answered instead of a success.
     pub(super) fn answered(self, answers: &'static [u16]) -> Self {
         Self { answers, ..self }
@@ -68,7 +77,7 @@ impl Ask {
     }
 
     pub(super) async fn send(&self, connection: &mut Connection) -> Response<Bytes> {
-        let headers = [("content-type", self.content_type.as_str())];
+        let headers = [("content-type", self.content_type.as_str()), ("accept", self.accept)];
         let answer = eventually("the answer", async || {
             let answer = connection.ask(self.method.clone(), &self.path, &headers, self.body.clone()).await;
             let answer = answer.unwrap_or_else(|error| panic!("{}: {error:#}", self.path));
@@ -124,19 +133,26 @@ impl Scene {
         self.process.pid()
     }
 
-    /// Does something while others go about their business, and tells what the server used.
+    /// Does something while others go about their business until it is done, and tells what the server used.
     pub(super) async fn measured<T>(&self, work: impl Future<Output = T>) -> (T, Usage) {
         let mut honest = self.honest.connect().await.unwrap();
         // What is made when it is first asked for is made now.
         business(&mut honest, 0, || ()).await;
-        let mut meter = Meter::begin(self.pid());
+        let meter = RefCell::new(Meter::begin(self.pid()));
         let others = async {
-            for turn in 0..ROUNDS {
-                business(&mut honest, turn, || meter.answered()).await;
+            let mut turn = 0;
+            while turn < ROUNDS || !meter.borrow().is_done() {
+                business(&mut honest, turn, || meter.borrow_mut().answered()).await;
+                turn += 1;
             }
         };
+        let work = async {
+            let done = work.await;
+            meter.borrow_mut().done();
+            done
+        };
         let (done, ()) = tokio::join!(work, others);
-        (done, meter.end())
+        (done, meter.into_inner().end())
     }
 
     /// All of them, one after the other, on one connection.
