@@ -42,10 +42,35 @@ pub(crate) fn check_seeds(usual: usize, options: impl Fn(u64) -> Options + Sync)
             scope.spawn(work);
         }
     });
-    let many = many.into_inner().unwrap();
+    let mut many = many.into_inner().unwrap();
     println!("{many}");
+    if many.failures.is_empty() {
+        many.failures.extend(too_little(u64::from(many.done), many.progress));
+    }
     if !many.failures.is_empty() {
         panic!("{}", many.failures.join("\n\n"));
+    }
+}
+
+/// Of fewer seeds, chance alone may make nothing end.
+const ENOUGH: u64 = 10;
+/// Of so many that were made, one must have run.
+const MADE_FOR_ONE_THAT_RAN: usize = 4;
+
+/// Why many seeds together have shown too little: rules about what runs and ends hold wherever nothing does.
+fn too_little(seeds: u64, progress: Progress) -> Option<String> {
+    let Progress { made, ran, ended } = progress;
+    let enough = ended > 0 && ran * MADE_FOR_ONE_THAT_RAN >= made;
+    (seeds >= ENOUGH && !enough).then(|| format!("{seeds} seeds came to too little: {progress}"))
+}
+
+#[test]
+fn seeds_in_which_hardly_anything_happens_are_found() {
+    let progress = |made, ran, ended| Progress { made, ran, ended };
+    assert_eq!(too_little(10, progress(40, 10, 1)), None);
+    assert_eq!(too_little(9, progress(40, 1, 0)), None, "too few to tell");
+    for poor in [progress(40, 40, 0), progress(40, 9, 9), progress(0, 0, 0)] {
+        assert!(too_little(10, poor).is_some(), "{poor}");
     }
 }
 
