@@ -32,3 +32,9 @@ fn a_revision_that_is_known_late_is_heeded() {
 fn a_vm_whose_pod_found_no_node_and_is_gone_has_stopped() {
     check(&Options::virtual_machines(20_000_132)).unwrap();
 }
+
+/// This one is in no range of seeds that runs with every change.
+#[test]
+fn what_must_hold_holds_for_seed_7_000_332() {
+    check(&Options::virtual_machines(7_000_332)).unwrap();
+}
