@@ -1,6 +1,6 @@
 //! Counts and latencies under the names that dashboards of Kubernetes know.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct Labels {
     pub(crate) scope: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct WithCode {
     verb: String,
     group: String,
@@ -59,7 +59,7 @@ pub(crate) struct Metrics {
     running: Gauge,
     watches: Gauge,
     /// What was counted, by group, version and resource: definitions come and go, and with them what was counted for them.
-    counted: Mutex<BTreeMap<(String, String, String), HashSet<WithCode>>>,
+    counted: Mutex<BTreeMap<(String, String, String), BTreeSet<WithCode>>>,
 }
 
 /// One of what is counted as long as it lasts: a request that is worked on, an open watch.
@@ -149,7 +149,7 @@ impl Metrics {
         }
     }
 
-    fn counted(&self) -> MutexGuard<'_, BTreeMap<(String, String, String), HashSet<WithCode>>> {
+    fn counted(&self) -> MutexGuard<'_, BTreeMap<(String, String, String), BTreeSet<WithCode>>> {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -7,7 +7,7 @@
 mod contents;
 mod decide;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct NamespaceController {
     queue: Queue<String>,
     /// The kinds of what is on its way out, by namespace. While there is any of them, there is nothing to gain from
     /// a look at all the others.
-    lingering: Arc<Mutex<HashMap<String, Vec<ApiResource>>>>,
+    lingering: Arc<Mutex<BTreeMap<String, Vec<ApiResource>>>>,
 }
 
 impl NamespaceController {
@@ -58,8 +58,7 @@ impl NamespaceController {
             let all = lingering.lock().unwrap_or_else(PoisonError::into_inner);
             let kinds =
                 |kinds: &[ApiResource]| kinds.iter().map(|kind| kind.plural.as_str()).collect::<Vec<_>>().join(", ");
-            let sorted: BTreeMap<_, _> = all.iter().collect();
-            sorted.into_iter().map(|(name, left)| format!("{name}: {} on their way out", kinds(left))).collect()
+            all.iter().map(|(name, left)| format!("{name}: {} on their way out", kinds(left))).collect()
         };
         Page::new(&self.queue).cache(&self.namespaces).remembers(remembered)
     }
@@ -86,7 +85,7 @@ impl NamespaceController {
         }
     }
 
-    fn lingering(&self) -> MutexGuard<'_, HashMap<String, Vec<ApiResource>>> {
+    fn lingering(&self) -> MutexGuard<'_, BTreeMap<String, Vec<ApiResource>>> {
         self.lingering.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

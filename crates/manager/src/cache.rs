@@ -250,7 +250,7 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
             watcher::Event::InitDone => return self.apply(watcher::Event::InitDone),
             watcher::Event::InitApply(sent) | watcher::Event::Apply(sent) => sent,
             watcher::Event::Delete(sent) => {
-                self.put(&mut self.state(), Key::named(sent.meta()), None);
+                self.put(&mut self.state(), &Key::named(sent.meta()), None);
                 return;
             }
         };
@@ -258,7 +258,7 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
             Ok(object) => {
                 let (key, mut state) = (Key::of(&object), self.state());
                 let held = state.keeping.hold(object, sent);
-                self.came(&mut state, key, held);
+                self.came(&mut state, &key, held);
             }
             Err(error) => self.skip(Key::named(sent.meta()), &error),
         }
@@ -284,43 +284,43 @@ impl<T: kube::ResourceExt + Debug + Send + Sync + 'static> Cache<T> {
         match event {
             watcher::Event::Init => state.listing = Some(BTreeSet::new()),
             watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
-                self.came(&mut state, Key::of(&object), Held::Whole(Arc::new(object)));
+                self.came(&mut state, &Key::of(&object), Held::Whole(Arc::new(object)));
             }
             watcher::Event::InitDone => {
                 let listed = state.listing.take().unwrap_or_default();
                 let gone: Vec<Key> = state.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
                 for key in gone {
-                    self.put(&mut state, key, None);
+                    self.put(&mut state, &key, None);
                 }
                 self.shared.synced.happen();
             }
-            watcher::Event::Delete(object) => self.put(&mut state, Key::of(&object), None),
+            watcher::Event::Delete(object) => self.put(&mut state, &Key::of(&object), None),
         }
     }
 
     /// A list, if there is one, has named it.
-    fn came(&self, state: &mut State<T>, key: Key, held: Held<T>) {
+    fn came(&self, state: &mut State<T>, key: &Key, held: Held<T>) {
         if let Some(listing) = &mut state.listing {
             listing.insert(key.clone());
         }
         self.put(state, key, Some(held));
     }
 
-    fn put(&self, state: &mut State<T>, key: Key, new: Option<Held<T>>) {
+    fn put(&self, state: &mut State<T>, key: &Key, new: Option<Held<T>>) {
         // A list repeats what is known; only what differs is a change.
-        let known = state.objects.get(&key);
+        let known = state.objects.get(key);
         let is_news = known.map(Held::version) != new.as_ref().map(Held::version);
         let old = known.filter(|_| is_news).and_then(Held::last_read);
         let object = new.as_ref().and_then(|held| self.shared.warm.came(held));
         match new {
             Some(held) => drop(state.objects.insert(key.clone(), held)),
-            None => drop(state.objects.remove(&key)),
+            None => drop(state.objects.remove(key)),
         }
         if !is_news {
             return;
         }
         for index in &mut state.indexes {
-            index.changed(&key, old.as_deref(), object.as_deref());
+            index.changed(key, old.as_deref(), object.as_deref());
         }
         state.subscribers.retain(|subscriber| match subscriber.upgrade() {
             Some(pending) => {

@@ -1,5 +1,5 @@
 //! Pools of VMs on the embedded server: the controllers are real, and the test plays scheduler, nodes and handlers.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -6,8 +6,10 @@ use hypervisor::qmp::{self, Qmp};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
+type Answers = dyn Fn(&Value) -> Option<Value> + Send + Sync;
+
 /// What it answers to a request; it refuses where there is no answer.
-pub(crate) struct FakeQemu(Arc<dyn Fn(&Value) -> Option<Value> + Send + Sync>);
+pub(crate) struct FakeQemu(Arc<Answers>);
 
 impl FakeQemu {
     pub(crate) fn new(answer: impl Fn(&Value) -> Option<Value> + Send + Sync + 'static) -> Self {

@@ -227,7 +227,7 @@ async fn a_target_of_another_guest_is_sent_nothing() -> Result<()> {
     let pair = Pair::start(&bench::bare()).await?;
     let Pair { mut source, mut target, mut request, .. } = pair;
     request.model_digest = "another".to_owned();
-    let refused = bench::outcome(source.client.migrate(request.clone()).await);
+    let refused = bench::outcome(&source.client.migrate(request.clone()).await);
     ensure!(matches!(&refused, Outcome::Never(_)) && refused.to_string().contains("digest"), "{refused}");
     ensure!(source.client.get_domain(Empty {}).await?.into_inner().migration.is_none());
     // An instance that the target cannot have been prepared for.

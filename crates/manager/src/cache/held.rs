@@ -255,7 +255,9 @@ mod tests {
         all
     }
 
-    fn shown(cache: &Cache<ConfigMap>) -> (Vec<Arc<ConfigMap>>, Vec<Arc<ConfigMap>>, Option<Arc<ConfigMap>>) {
+    type Shown = (Vec<Arc<ConfigMap>>, Vec<Arc<ConfigMap>>, Option<Arc<ConfigMap>>);
+
+    fn shown(cache: &Cache<ConfigMap>) -> Shown {
         let key = Key { namespace: "n".to_owned(), name: "001".to_owned() };
         (cache.all(), cache.find("value", "a"), cache.get(&key))
     }

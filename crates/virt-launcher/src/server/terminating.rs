@@ -40,7 +40,7 @@ async fn asked_to_end(mut domain: watch::Receiver<Domain>, ask: impl AsyncFn() -
         domain.mark_unchanged();
         match ask().await {
             Err(RequestError::Denied(Denied::Away)) => {
-                tracing::info!("the guest is on its way; waiting for where it goes on")
+                tracing::info!("the guest is on its way; waiting for where it goes on");
             }
             // What QEMU did not do now, the end of the grace period does.
             Ok(()) | Err(_) => break,

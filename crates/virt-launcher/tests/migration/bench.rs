@@ -210,7 +210,7 @@ impl Launcher {
 
     async fn try_sync(&mut self, scene: &Scene, incoming: Option<Incoming>) -> Outcome {
         let instance = scene.vmi.to_string().into_bytes();
-        outcome(self.client.sync(SyncRequest { instance, incoming, ..SyncRequest::default() }).await)
+        outcome(&self.client.sync(SyncRequest { instance, incoming, ..SyncRequest::default() }).await)
     }
 
     /// Waits for a state of which this is true.
@@ -370,7 +370,7 @@ async fn carry(mut near: UnixStream, mut far: UnixStream, answers: Answers) {
 }
 
 /// What a step of a migration came to.
-pub(crate) fn outcome(answer: Result<Response<Domain>, Status>) -> Outcome {
+pub(crate) fn outcome(answer: &Result<Response<Domain>, Status>) -> Outcome {
     Outcome::from_answer(answer.as_ref().map(Response::get_ref))
 }
 

@@ -37,7 +37,7 @@ pub(super) fn check(guest: &Guest) -> Result<(), StoredError> {
     Ok(())
 }
 
-fn must(field: &'static str, value: impl ToString, holds: bool) -> Result<(), StoredError> {
+fn must(field: &'static str, value: &impl ToString, holds: bool) -> Result<(), StoredError> {
     if holds { Ok(()) } else { Err(StoredError::Value { field, value: value.to_string() }) }
 }
 
@@ -66,7 +66,7 @@ fn check_cpu(cpu: &Cpu) -> Result<(), StoredError> {
         must("digest of the CPU", found, found.len() == 64 && found.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
     }
     let total = u64::from(*most_sockets).saturating_mul(u64::from(*cores)).saturating_mul(u64::from(*threads));
-    must("number of vCPUs", total, (1..=MOST_VCPUS).contains(&total) && (1..=*most_sockets).contains(sockets))
+    must("number of vCPUs", &total, (1..=MOST_VCPUS).contains(&total) && (1..=*most_sockets).contains(sockets))
 }
 
 fn check_device(id: &DeviceId, device: &Device, minted: &BTreeMap<String, u32>) -> Result<(), StoredError> {
