@@ -259,7 +259,7 @@ pub(super) fn columns_that_all_show_the_same() -> Case {
     spec["a"]["a"]["text"] = "x".repeat(1_000_000).into();
     let shrub = json!({ "apiVersion": "example.com/v1", "kind": "Shrub", "metadata": { "name": "s" }, "spec": spec });
     let shrubs = "/apis/example.com/v1/namespaces/hostile/shrubs";
-    Case::new((0..4).map(|_| Ask::get(shrubs).as_table())).before([
+    Case::new((0..4).map(|_| Ask::get(shrubs).tabular())).before([
         defined(&any(), &columns).answered(&[201]),
         Ask::get(shrubs).awaited(),
         Ask::post(shrubs, &shrub),

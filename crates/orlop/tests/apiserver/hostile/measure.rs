@@ -38,12 +38,13 @@ pub(super) const USUAL: Limits = Limits { cpu: (10, Duration::from_secs(5)), mem
 /// Requests of others that must be answered for each second of CPU time that is worked for somebody. An idle server answers hundreds,
 /// and one whose threads are all taken answers none; how long either takes by the clock says nothing, since a busy machine makes
 /// both wait.
-const ANSWERS_PER_SECOND: f64 = 2.0;
+const ANSWERS_PER_SECOND: u128 = 2;
 
 /// How many must be answered while so much was worked. A machine with one processor has one thread to work on requests.
 fn least(worked: Duration) -> usize {
     let is_alone = std::thread::available_parallelism().is_ok_and(|count| count.get() == 1);
-    if is_alone { 0 } else { (worked.as_secs_f64() * ANSWERS_PER_SECOND).floor() as usize }
+    let answers = usize::try_from(worked.as_millis() * ANSWERS_PER_SECOND / 1000).unwrap_or(usize::MAX);
+    if is_alone { 0 } else { answers }
 }
 
 /// Compares with what was used for an honest request of the same size.

@@ -62,7 +62,7 @@ impl Ask {
     }
 
     /// For people to look at.
-    pub(super) fn as_table(self) -> Self {
+    pub(super) fn tabular(self) -> Self {
         Self { accept: "application/json;as=Table;v=v1;g=meta.k8s.io", ..self }
     }
 
