@@ -9,6 +9,7 @@
 //! - An object that cannot be read is skipped and counted; the watch goes on.
 
 mod held;
+mod key;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -16,7 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource as _;
 use kube::runtime::watcher;
 use prometheus_client::metrics::counter::Counter;
@@ -29,66 +29,7 @@ use crate::watching::{Events, Sent};
 use held::{Held, Warm};
 
 pub use held::{Keeping, Slim};
-
-/// An object's place: namespace (empty for cluster-wide kinds) and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Empty for cluster-wide kinds.
-    pub namespace: String,
-    pub name: String,
-}
-
-impl Key {
-    /// The key of an object.
-    #[must_use]
-    pub fn of<T: kube::ResourceExt>(object: &T) -> Self {
-        Self { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
-    }
-
-    /// The key of an object that is in no namespace.
-    #[must_use]
-    pub fn cluster(name: impl Into<String>) -> Self {
-        Self { namespace: String::new(), name: name.into() }
-    }
-
-    fn named(metadata: &ObjectMeta) -> Self {
-        let text = |part: &Option<String>| part.clone().unwrap_or_default();
-        Self { namespace: text(&metadata.namespace), name: text(&metadata.name) }
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.namespace.as_str() {
-            "" => f.write_str(&self.name),
-            namespace => write!(f, "{namespace}/{}", self.name),
-        }
-    }
-}
-
-/// What an object is found by, besides its key.
-pub type Index<T> = fn(&T) -> Vec<String>;
-
-/// Finds objects by the UIDs of their owners.
-pub fn owners_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
-    object.owner_references().iter().map(|owner| owner.uid.clone()).collect()
-}
-
-/// Finds objects by the UID of the owner that controls them.
-pub fn controller_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
-    let owners = object.owner_references().iter();
-    owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()).collect()
-}
-
-/// Finds objects by their labels, as `name=value`.
-pub fn labels_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
-    object.labels().iter().map(|(name, value)| format!("{name}={value}")).collect()
-}
-
-/// Finds objects by their namespace.
-pub fn namespace_of<T: kube::ResourceExt>(object: &T) -> Vec<String> {
-    object.namespace().into_iter().collect()
-}
+pub use key::{Index, Key, controller_of, labels_of, namespace_of, owners_of};
 
 /// A change: an object as a subscriber last saw it, and as it is now.
 #[derive(Debug)]

@@ -44,7 +44,7 @@ use hypervisor::accelerator::Finding;
 use kube_controllers::scheduler::run::DEFAULT_SCHEDULER;
 use manager::context::Chance;
 use tokens::Key;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use virt_controller::export::External;
@@ -141,8 +141,7 @@ pub(crate) fn run(arguments: Arguments, log: &Sink, out: &mut impl Write) -> any
 async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl Write) -> anyhow::Result<()> {
     let begun = Instant::now();
     let Arguments { listen, quota, node, storage, nodes, hollow_nodes, .. } = arguments;
-    let mut interrupt = signal(SignalKind::interrupt()).context("listen for Ctrl-C")?;
-    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut told_to_end = Signals::listen()?;
     let control = control::listen(data)?;
     let role = nodes.map_or(Role::Sole, |nodes| Role::Control { nodes });
     let home = node.home(role, data);
@@ -196,8 +195,7 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
             biased;
             why = failed => Some(anyhow::anyhow!("the store has failed: {why}")),
             error = components.ended() => Some(error),
-            _ = interrupt.recv() => None,
-            _ = terminate.recv() => None,
+            () = told_to_end.received() => None,
         };
     };
     tokio::select! {
@@ -209,6 +207,29 @@ async fn serve(arguments: Arguments, data: &Path, audit: &Audit, out: &mut impl 
     }
     components.stop().await;
     reason.map_or(Ok(()), Err)
+}
+
+/// What a terminal, systemd or a person ends the process with.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("listen for Ctrl-C")?,
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+        })
+    }
+
+    async fn received(&mut self) {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }
 
 /// Serves the API at an address, and to pods at their gateways.

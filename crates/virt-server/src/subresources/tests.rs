@@ -1,3 +1,8 @@
+//! The API of guests, with guests that are recorded.
+
+mod roles;
+mod stopping;
+
 use std::sync::Mutex;
 
 use apiserver::{ApiServer, Place};
@@ -178,7 +183,6 @@ async fn a_guest_is_asked_when_it_is_in_a_state_for_that() {
         let (code, answer) = bench.put(&format!("{VMIS}/{path}"), &Value::Null).await;
         assert_eq!((code, answer), (200, json!("")), "{path}");
     }
-    let asked: Vec<(String, Question)> = bench.guests.asked.lock().unwrap().drain(..).collect();
     let expected = [
         ("on", Question::Pause),
         ("held", Question::Unpause),
@@ -186,11 +190,11 @@ async fn a_guest_is_asked_when_it_is_in_a_state_for_that() {
         ("on", Question::SoftReboot),
         ("agent", Question::Freeze { thaw_after: None }),
     ];
-    assert_eq!(asked, expected.map(|(name, question)| (name.to_owned(), question)));
-    let freeze = json!({ "unfreezeTimeout": "1m30s" });
-    assert_eq!(bench.put(&format!("{VMIS}/agent/freeze"), &freeze).await.0, 200);
-    let thaw_after = Some(std::time::Duration::from_secs(90));
-    assert_eq!(bench.guests.asked.lock().unwrap().drain(..).next().unwrap().1, Question::Freeze { thaw_after });
+    let expected = expected.map(|(name, question)| (name.to_owned(), question));
+    assert_eq!(std::mem::take(&mut *bench.guests.asked.lock().unwrap()), expected);
+    bench.put(&format!("{VMIS}/agent/freeze"), &json!({ "unfreezeTimeout": "1m30s" })).await;
+    let asked = bench.guests.asked.lock().unwrap().pop().unwrap().1;
+    assert_eq!(asked, Question::Freeze { thaw_after: Some(std::time::Duration::from_secs(90)) });
     assert_eq!(bench.get(&format!("{VMIS}/agent/guestosinfo")).await, (200, json!({ "hostname": "anna" })));
     for (query, question) in [
         ("", Question::Screenshot),
@@ -238,7 +242,13 @@ async fn a_guest_is_asked_when_it_is_in_a_state_for_that() {
         assert_eq!(bench.get(&format!("{VMIS}/{path}")).await, (500, json!(words)), "{path}");
     }
     assert!(bench.guests.asked.lock().unwrap().is_empty(), "a guest was asked all the same");
-    // What clients compare, word by word.
+}
+
+#[tokio::test]
+async fn an_agent_that_is_missing_or_silent_is_told_in_words_that_clients_compare() {
+    let bench = Bench::new().await;
+    bench.instance("on", "Running", &[]).await;
+    bench.instance("agent", "Running", &["AgentConnected"]).await;
     let words = "Operation cannot be fulfilled on virtualmachineinstance.kubevirt.io \"on\": VMI does not have guest agent connected";
     for question in ["guestosinfo", "userlist", "filesystemlist"] {
         assert_eq!(bench.get(&format!("{VMIS}/on/{question}")).await, (500, json!(words)), "{question}");
@@ -369,113 +379,5 @@ async fn an_evacuation_is_cancelled_whoever_names_the_node_or_does_not() {
         mark().await;
         assert_eq!(bench.put(&path, &body).await, (200, json!("")), "{body}");
         assert_eq!(marked().await, None, "{body}");
-    }
-}
-
-#[tokio::test]
-async fn a_stop_that_meets_another_change_is_decided_anew_and_one_that_fails_leaves_the_instance_as_it_was() {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use tower::ServiceExt as _;
-
-    let bench = Bench::new().await;
-    for (name, strategy) in [("halted", "Halted"), ("manual", "Manual")] {
-        bench.vm(name, strategy).await;
-        bench.instance(name, "Running", &[]).await;
-    }
-    let (server, conflicts) =
-        (bench.server.for_identity(crate::Component::VirtApi.identity()), Arc::new(AtomicUsize::new(0)));
-    let left = conflicts.clone();
-    let client = Client::new(
-        tower::service_fn(move |request: Request<kube::client::Body>| {
-            let is_write =
-                request.method() == http::Method::PATCH && request.uri().path().contains("/virtualmachines/");
-            let is_refused =
-                is_write && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
-            let server = server.clone();
-            async move {
-                if is_refused {
-                    let status = json!({
-                        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 409,
-                        "reason": "Conflict", "message": "the object has been modified",
-                    });
-                    let mut response = Response::new(Body::from(status.to_string()));
-                    *response.status_mut() = StatusCode::CONFLICT;
-                    return Ok(response);
-                }
-                server.oneshot(request).await
-            }
-        }),
-        "default",
-    );
-    let service = Subresources::new(client, bench.guests.clone());
-    let put = async |path: &str, body: Value| {
-        let mut request =
-            Request::put(format!("{VMS}/{path}")).body(http_body_util::Full::from(body.to_string())).unwrap();
-        let groups = vec!["system:masters".to_owned()];
-        request.extensions_mut().insert(Caller { user: "admin".to_owned(), groups, ..Caller::default() });
-        service.answer(request).await.status().as_u16()
-    };
-    let api: kube::Api<api::vmi::VirtualMachineInstance> = kube::Api::default_namespaced(bench.admin.clone());
-    let grace = async |name: &str| api.get(name).await.unwrap().spec.termination_grace_period_seconds;
-    let before = grace("halted").await;
-    assert_eq!(before, grace("manual").await);
-    for (path, body) in
-        [("halted/stop", json!({ "gracePeriod": 5 })), ("manual/restart", json!({ "gracePeriodSeconds": 0 }))]
-    {
-        let name = path.split('/').next().unwrap();
-        // It never comes to it.
-        conflicts.store(usize::MAX, Ordering::SeqCst);
-        assert_eq!((put(path, body.clone()).await, grace(name).await), (409, before), "{path}");
-        conflicts.store(2, Ordering::SeqCst);
-        assert_eq!(put(path, body).await, 202, "{path}");
-    }
-    assert_eq!((grace("halted").await, grace("manual").await), (Some(5), Some(1)));
-}
-
-/// What each of KubeVirt's roles lets through, route by route, both stages taken together. `evacuate/cancel` and `sev` are in the
-/// roles as KubeVirt has them, and do not pass the first stage there either: it asks about `evacuate` and `sev`.
-#[tokio::test]
-async fn every_verb_is_let_through_for_whom_kubevirts_roles_have_it() {
-    let view = "vms/expand-spec vms/objectgraph vmis/guestosinfo vmis/userlist vmis/filesystemlist vmis/objectgraph expand-vm-spec";
-    let edit = "vms/portforward vms/start vms/stop vms/restart vms/addvolume vms/removevolume vms/memorydump \
-        vms/removememorydump vmis/console vmis/vnc vmis/portforward vmis/usbredir vmis/pause vmis/unpause vmis/freeze \
-        vmis/unfreeze vmis/reset vmis/softreboot vmis/addvolume vmis/removevolume";
-    let expected = [
-        ("nobody", String::new()),
-        ("view", view.to_owned()),
-        ("edit", format!("{view} {edit}")),
-        ("admin", format!("{view} {edit} vmis/vnc/screenshot")),
-        ("migrate", "vms/migrate".to_owned()),
-    ];
-    let bench = Bench::new().await;
-    let routes = || {
-        paths("v1").into_iter().filter_map(|(path, item)| {
-            let place = path.strip_prefix("/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/")?.to_owned();
-            let method = if item.get("put").is_some() { "PUT" } else { "GET" };
-            let named =
-                place.replace("virtualmachineinstances/{name}", "vmis").replace("virtualmachines/{name}", "vms");
-            let parts: Vec<&str> = named.split('/').filter(|part| !part.starts_with('{')).collect();
-            Some((method, path.replace("{namespace}", "default").replace("{name}", "none"), parts.join("/")))
-        })
-    };
-    let all: std::collections::BTreeSet<String> = routes().map(|(_, _, name)| name).collect();
-    for (role, verbs) in expected {
-        let binding = json!({
-            "metadata": { "name": role }, "subjects": [{ "kind": "User", "name": role }],
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": format!("kubevirt.io:{role}"),
-            },
-        });
-        let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
-        assert_eq!(bench.send(Identity::admin(), "POST", path, &binding).await.0, 201);
-        let verbs: Vec<&str> = verbs.split_whitespace().collect();
-        assert!(verbs.iter().all(|verb| all.contains(*verb)), "{role}: {verbs:?} are not all of {all:?}");
-        for (method, path, name) in routes() {
-            let path = path.replace("{port}", "22").replace("{protocol}", "tcp");
-            let (code, answer) = bench.send(Identity::new(role, []), method, &path, &Value::Null).await;
-            assert_eq!(code != 403, verbs.contains(&name.as_str()), "{role} {method} {path}: {code} {answer}");
-        }
-        let elsewhere = VMS.replace("/default/", "/elsewhere/") + "/none/start";
-        assert_eq!(bench.send(Identity::new(role, []), "PUT", &elsewhere, &Value::Null).await.0, 403, "{role}");
     }
 }
