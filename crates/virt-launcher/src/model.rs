@@ -133,6 +133,15 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_qemu_that_speaks_of_its_cpus_in_another_way_keeps_no_guest_from_starting() {
+        let odd = answering(FakeQemu::new(|request| match request["execute"].as_str() {
+            Some("qom-get") => Some("pc-q35-7.2-machine".into()),
+            _ => Some(json!({})),
+        }));
+        assert_eq!(settle(first(), &odd.await).await.unwrap().cpu.found, None);
+    }
+
+    #[tokio::test]
     async fn a_guest_that_runs_keeps_the_cpu_that_it_found_and_the_next_start_looks_again() {
         let settled = settle(first(), &qemu(42, Some(&[word("EDX", 5)])).await).await.unwrap();
         assert!(settled.cpu.found.is_some());

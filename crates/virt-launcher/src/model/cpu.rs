@@ -24,8 +24,8 @@ struct Word {
 /// # Guarantees
 /// It depends neither on the order in which QEMU lists features, nor on those that it knows and the CPU does not have.
 pub(super) async fn found(qmp: &Qmp) -> Result<Option<String>, QmpError> {
-    let cpus = qmp.execute(QueryCpuPaths {}).await?;
-    let Some(first) = cpus.into_iter().min_by_key(|cpu| cpu.cpu_index) else { return Ok(None) };
+    let cpus = answered(qmp.execute(QueryCpuPaths {}).await)?;
+    let Some(first) = cpus.into_iter().flatten().min_by_key(|cpu| cpu.cpu_index) else { return Ok(None) };
     let Some(words) = property(qmp, &first.qom_path, "feature-words").await? else { return Ok(None) };
     let Ok(mut words) = serde_json::from_value::<Vec<Word>>(words) else { return Ok(None) };
     words.retain(|word| word.features != 0);
@@ -44,9 +44,14 @@ pub(super) async fn found(qmp: &Qmp) -> Result<Option<String>, QmpError> {
 
 /// A property of an object; none if it has no such property.
 async fn property(qmp: &Qmp, path: &str, property: &'static str) -> Result<Option<Value>, QmpError> {
-    match qmp.execute(QomGet { path: path.to_owned(), property }).await {
+    answered(qmp.execute(QomGet { path: path.to_owned(), property }).await)
+}
+
+/// An answer that can be read. A guest starts, and does not wait for a QEMU that says this in another way.
+fn answered<T>(answer: Result<T, QmpError>) -> Result<Option<T>, QmpError> {
+    match answer {
         Ok(value) => Ok(Some(value)),
-        Err(QmpError::Refused { .. }) => Ok(None),
+        Err(QmpError::Refused { .. } | QmpError::Answer { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }
