@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use crate::meta;
+use crate::metrics::Metrics;
 use crate::registry::{Registry, Resource, forget_unused_parts};
 use crate::server::Inner;
 use crate::store::{DEFINITIONS, Draft, Expect, Key, Object, Table, Write, WriteError};
@@ -33,12 +34,12 @@ pub(crate) async fn run(server: std::sync::Weak<Inner>) {
     // Whether requests and watches may still hold what is no longer served.
     let mut lingers = false;
     loop {
-        let Some(server) = server.upgrade() else { return };
-        let Passed { waiting, let_go } = pass(&server).await;
+        let Some(alive) = server.upgrade() else { return };
+        let Passed { waiting, let_go } = pass(&alive).await;
         lingers |= let_go;
         // Objects that something holds go on their own time; only their table tells when.
-        let held = waiting.map(|table| server.store.history(&table).follow());
-        drop(server);
+        let held = waiting.map(|table| alive.store.history(&table).follow());
+        drop(alive);
         let released = async {
             match held {
                 Some(mut held) => held.changed().await.is_ok(),
@@ -52,6 +53,10 @@ pub(crate) async fn run(server: std::sync::Weak<Inner>) {
             () = sleep(LATER), if lingers => {
                 lingers = false;
                 forget_unused_parts();
+                // A request that had begun before was counted after its definition had gone.
+                if let Some(alive) = server.upgrade() {
+                    keep_counts(&alive.metrics, &alive.registry.load());
+                }
                 true
             }
         };
@@ -243,11 +248,16 @@ fn publish(server: &Inner, definitions: &crate::store::Objects) -> bool {
     if let_go {
         drop(before);
         forget_unused_parts();
-        server.metrics.keep(|group, version, resource| {
-            registry.get(group, resource).is_some_and(|resource| resource.version(version).is_some())
-        });
+        keep_counts(&server.metrics, &registry);
     }
     let_go
+}
+
+/// Forgets what was counted for what is no longer served.
+fn keep_counts(metrics: &Metrics, registry: &Registry) {
+    metrics.keep(|group, version, resource| {
+        registry.get(group, resource).is_some_and(|resource| resource.version(version).is_some())
+    });
 }
 
 /// Brings a registry up to date with definitions. Tells whether anything changed.

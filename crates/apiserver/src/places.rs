@@ -11,7 +11,7 @@
 //! - A level's places are its own: whatever workloads do, nodes and controllers find theirs.
 //! - Within a level, users take turns. None holds more than its share. The service accounts of a namespace are one user: whoever
 //!   administers it makes as many as it likes.
-//! - Large bodies, whoever sends them, leave one of the runtime's threads to everybody else.
+//! - Large bodies of workloads and strangers leave one of the runtime's threads to everybody else.
 //! - Callers in the same process need no place: they are parts of this program, and bounded by it.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -116,6 +116,8 @@ pub(crate) struct Caller<'a> {
     /// None, if it needs no place.
     lanes: Option<&'a Lanes>,
     heavy: &'a Arc<Lane>,
+    /// Whether its large bodies wait for those of others.
+    shares: bool,
     flow: Arc<str>,
 }
 
@@ -131,7 +133,9 @@ impl Places {
             Level::CatchAll => &self.catch_all,
         };
         let in_process = extensions.get::<InThisProcess>().is_some();
-        Caller { lanes: (!in_process).then_some(lanes), heavy: &self.heavy, flow: flow(level, who) }
+        // Administrators, nodes and controllers do not wait for tenants.
+        let shares = matches!(level, Level::Workload | Level::CatchAll);
+        Caller { lanes: (!in_process).then_some(lanes), heavy: &self.heavy, shares, flow: flow(level, who) }
     }
 }
 
@@ -160,7 +164,7 @@ impl Caller<'_> {
     /// A place for work that keeps a thread to itself, if the body is large; beside that of [`Caller::work`].
     pub(crate) async fn work_on(&self, body: &[u8]) -> Result<Option<Seat>, Status> {
         match self.lanes {
-            Some(_) if body.len() > HEAVY => self.heavy.enter(&self.flow).await.map(Some),
+            Some(_) if self.shares && body.len() > HEAVY => self.heavy.enter(&self.flow).await.map(Some),
             _ => Ok(None),
         }
     }

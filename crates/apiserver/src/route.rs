@@ -205,7 +205,8 @@ where
     let (parts, body) = request.into_parts();
     let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let representation = negotiate::objects(accept)?;
-    let lasts = verb == "watch" || (target.subresource.as_deref() == Some("log") && query.flag("follow"));
+    let is_log = target.subresource.as_deref() == Some("log");
+    let lasts = verb == "watch" || (is_log && query.flag("follow"));
     let (body, place) = if lasts {
         (Bytes::new(), caller.last()?)
     } else if matches!(verb, "get" | "list") {
@@ -216,7 +217,8 @@ where
         let body = read(body).await?;
         (body, caller.work().await?)
     };
-    let _heavy = caller.work_on(&body).await?;
+    // A collection is deleted object by object, which is no work that keeps a thread.
+    let _heavy = if verb == "deletecollection" { None } else { caller.work_on(&body).await? };
     let call = Call {
         server: server.clone(),
         resource,
@@ -232,8 +234,8 @@ where
     };
     let warnings = call.warnings.clone();
     let mut response = verbs::run(call, verb).await.map_err(|status| Refused { status, warnings })?;
-    // Lists and logs are made while they are sent; what lasts may be read for as long as its client likes.
-    let limited = parts.extensions.get::<Answers>().filter(|_| !lasts).map(Answers::begin);
+    // Lists are made while they are sent; what lasts, and a log, may be read for as long as its client likes.
+    let limited = parts.extensions.get::<Answers>().filter(|_| !lasts && !is_log).map(Answers::begin);
     response.body_mut().keep((place, limited));
     Ok(response)
 }

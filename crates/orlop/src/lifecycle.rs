@@ -22,7 +22,7 @@ struct Arguments {
     /// Name of the VM.
     vm: String,
     /// Only ask whether that would be allowed.
-    #[arg(long, conflicts_with = "wait", env = "ORLOP_DRY_RUN")]
+    #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
     #[command(flatten)]
     waiting: waiting::Arguments,
@@ -37,7 +37,7 @@ pub(crate) struct StartArguments {
     #[command(flatten)]
     vm: Arguments,
     /// Hold the guest before its first instruction, until `orlop unpause`.
-    #[arg(long, conflicts_with = "wait", env = "ORLOP_START_PAUSED")]
+    #[arg(long, conflicts_with = "wait")]
     paused: bool,
 }
 

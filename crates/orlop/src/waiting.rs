@@ -107,8 +107,9 @@ pub(crate) async fn until_running(
     let begun = Instant::now();
     let mut followed = Followed::begin(client, which);
     let mut told = String::new();
-    // Since when it does not go on, and until when that is doubted.
+    // Since when it does not go on or is gone, and until when that is doubted.
     let mut stuck: Option<(Instant, Instant)> = None;
+    let mut was_gone = false;
     loop {
         let end = begun + patience;
         let until = stuck.map_or(end, |(_, until)| end.min(until));
@@ -130,6 +131,11 @@ pub(crate) async fn until_running(
             Outlook::Gone if !followed.is_complete() => Outlook::Goes,
             outlook => outlook,
         };
+        // Whoever replaces a VM that waits deletes it first.
+        if was_gone != (outlook == Outlook::Gone) {
+            was_gone = !was_gone;
+            stuck = None;
+        }
         match outlook.doubt() {
             None => stuck = None,
             Some(doubt) => {

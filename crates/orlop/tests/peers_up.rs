@@ -79,6 +79,8 @@ fn kubectl_drain_moves_every_guest_of_a_node() -> Result<()> {
     ensure!(processes.iter().all(|one| one.len() == 1), "{processes:?}");
 
     kubectl.ok(&["drain", "here-0", "--delete-emptydir-data", "--ignore-daemonsets", WAIT])?;
+    // The last of them is noted down a moment after its launcher has gone.
+    kubectl.ok(&["wait", "vmim", "--all", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=5m"])?;
     ensure!(facts(".metadata.uid")? == uids, "a guest was started again instead");
     ensure!(facts(".status.phase")? == ["Running"; 5]);
     ensure!(facts(".status.nodeName")? == ["here-1"; 5]);

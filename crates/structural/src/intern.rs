@@ -39,12 +39,12 @@ impl Interner {
 
     /// Lets go of what no schema uses any more, as after a CRD was deleted.
     #[expect(clippy::mutable_key_type, reason = "what is compiled on first use is not part of hash and equality")]
+    #[expect(clippy::disallowed_methods, reason = "what stays depends on no order, and nothing is hashed again")]
     pub fn forget_unused(&mut self) {
         // A parent that goes frees its children, so this repeats until nothing more goes. In which order does not matter.
         loop {
             let before = self.nodes.len();
-            let kept = std::mem::take(&mut self.nodes);
-            self.nodes = kept.into_iter().filter(|ByContent(node)| Arc::strong_count(node) > 1).collect();
+            self.nodes.retain(|ByContent(node)| Arc::strong_count(node) > 1);
             if self.nodes.len() == before {
                 break;
             }

@@ -44,6 +44,8 @@ const READING: Duration = Duration::from_secs(600);
 const ASKING: Duration = Duration::from_secs(60);
 /// How long a peer that owes nothing may be silent before its connections end.
 const SILENCE: Duration = Duration::from_secs(30);
+/// A target that takes none of a guest's memory for this long is gone, or as good as gone.
+const MEMORY_SILENCE: Duration = Duration::from_secs(60);
 
 /// How the handlers of other nodes are known, and how they know this one.
 pub trait Credentials: Send + Sync {
@@ -159,7 +161,11 @@ impl Relay {
             .map_err(|_| RelayError::Refused(format!("{:?} cannot be a node's name", target.node)))?;
         let greeting = async {
             let stream = TcpStream::connect(target.address).await?;
-            mind_absence(&stream)?;
+            match channel {
+                // Its guest may be stopped, and waits for the end of this channel to go on here.
+                Channel::Memory => manager::accepting::mind_silence(&stream, MEMORY_SILENCE)?,
+                Channel::Disk(_) | Channel::Words => mind_absence(&stream)?,
+            }
             let mut stream = TlsConnector::from(config).connect(name, stream).await?;
             write(&mut stream, &target.frame(channel)).await?;
             let answer: Answer = read(&mut stream).await?;

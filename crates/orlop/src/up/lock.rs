@@ -10,12 +10,14 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use tokio::time::{Instant, sleep};
 
-/// The lock, and the process that holds it.
+/// The lock, and the process that holds it: its pid, with a word behind it if it stops everything.
 const FILE: &str = "up.pid";
 /// Between two looks whether a directory is free.
 const LOOK: Duration = Duration::from_millis(100);
 /// Between two lines that say who still has it.
 const TELL: Duration = Duration::from_secs(10);
+/// What a killed process leaves behind: one that it had just forked has its lock, too, until it has become another program.
+const LEFT_OVER: Duration = Duration::from_secs(10);
 /// A process that was asked to end and has not done so by then does not end by itself.
 const LONGEST: Duration = Duration::from_secs(60);
 
@@ -25,18 +27,62 @@ pub(crate) struct Lock {
     _file: File,
 }
 
+/// Who has a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holder {
+    /// Something that runs pods: `orlop up`, or the agent of a node.
+    Runs(u32),
+    /// `orlop down`.
+    Stops(u32),
+    /// Somebody who has not written it down yet.
+    Unknown,
+}
+
+impl Holder {
+    /// Whether it runs. A zombie has no command line any more.
+    fn is_alive(self) -> bool {
+        match self {
+            Self::Runs(pid) | Self::Stops(pid) => {
+                std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
+            }
+            Self::Unknown => true,
+        }
+    }
+}
+
+impl std::fmt::Display for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Runs(pid) => write!(f, "`orlop up` with pid {pid}"),
+            Self::Stops(pid) => write!(f, "`orlop down` with pid {pid}"),
+            Self::Unknown => f.write_str("another process"),
+        }
+    }
+}
+
 /// Takes the directory, or says who has it.
 pub(crate) fn take(data: &Path) -> anyhow::Result<Lock> {
     let mut file = open(data)?;
-    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!("{} is in use by `orlop up` with pid {}", data.display(), read(&mut file).unwrap_or_default());
+    let begun = Instant::now();
+    while rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let holder = read(&mut file);
+        if holder.is_alive() || begun.elapsed() >= LEFT_OVER {
+            bail!("{} is in use by {holder}", data.display());
+        }
+        pause();
     }
-    let path = data.join(FILE);
-    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).with_context(|| written(&path))?;
-    Ok(Lock { _file: file })
+    write(file, data, "")
 }
 
-/// The process that has the directory, if one has.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is no runtime yet, and the kernel tells nobody that a lock is free"
+)]
+fn pause() {
+    std::thread::sleep(LOOK);
+}
+
+/// The process that runs pods in the directory, if one does. One that stops them is none.
 pub(crate) fn holder(data: &Path) -> anyhow::Result<Option<u32>> {
     match data.join(FILE).try_exists() {
         Ok(true) => {}
@@ -48,30 +94,38 @@ pub(crate) fn holder(data: &Path) -> anyhow::Result<Option<u32>> {
     // Only looked at: the lock goes with the file.
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(None),
-        Err(_) => Ok(read(&mut file)),
+        Err(_) => Ok(match read(&mut file) {
+            Holder::Runs(pid) => Some(pid),
+            Holder::Stops(_) | Holder::Unknown => None,
+        }),
     }
 }
 
-/// Waits until nobody has the directory, and takes it. Says meanwhile who has it.
+/// Waits until nobody has the directory, and takes it to stop what runs there. Says meanwhile who has it. Another `orlop down` may
+/// take as long as it was told to.
 ///
 /// # Errors
-/// When that process does not end.
+/// When a process that was asked to end does not.
 pub(crate) async fn wait(data: &Path, out: &mut impl Write) -> anyhow::Result<Lock> {
     let mut file = open(data)?;
     let begun = Instant::now();
     let mut tell = begun + TELL;
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Lock { _file: file }),
+            Ok(()) => return write(file, data, " down"),
             Err(Errno::WOULDBLOCK | Errno::INTR) => {}
             Err(error) => return Err(error).with_context(|| written(&data.join(FILE))),
         }
-        let holder = read(&mut file).map_or_else(|| "PID".to_owned(), |pid| pid.to_string());
-        if begun.elapsed() >= LONGEST {
-            bail!("pid {holder} does not end; `sudo kill -9 {holder}` ends it and spares its VMs");
+        let holder = read(&mut file);
+        if let Holder::Runs(pid) = holder
+            && begun.elapsed() >= LONGEST
+        {
+            bail!(
+                "pid {pid} does not end; `sudo kill -9 {pid}` ends it and spares its VMs, then run this command again"
+            );
         }
         if Instant::now() >= tell {
-            writeln!(out, "waiting for pid {holder} to end, {} s by now", begun.elapsed().as_secs())?;
+            writeln!(out, "waiting for {holder} to end, for {} s so far", begun.elapsed().as_secs())?;
             out.flush()?;
             tell += TELL;
         }
@@ -92,10 +146,25 @@ fn only_root(data: &Path) -> String {
     format!("only its owner can use {}; run this command with sudo", data.display())
 }
 
-fn read(file: &mut File) -> Option<u32> {
+/// Writes down who has it. What stops pods is not asked to end by the next that wants to stop them.
+fn write(mut file: File, data: &Path, word: &str) -> anyhow::Result<Lock> {
+    let written = file.set_len(0).and_then(|()| file.rewind());
+    let written = written.and_then(|()| writeln!(file, "{}{word}", std::process::id()));
+    written.with_context(|| self::written(&data.join(FILE)))?;
+    Ok(Lock { _file: file })
+}
+
+fn read(file: &mut File) -> Holder {
     let mut text = String::new();
-    file.rewind().and_then(|()| file.read_to_string(&mut text)).ok()?;
-    text.trim().parse().ok()
+    if file.rewind().and_then(|()| file.read_to_string(&mut text)).is_err() {
+        return Holder::Unknown;
+    }
+    let text = text.trim();
+    let (pid, holder): (_, fn(u32) -> Holder) = match text.strip_suffix(" down") {
+        Some(pid) => (pid, Holder::Stops),
+        None => (text, Holder::Runs),
+    };
+    pid.parse().map_or(Holder::Unknown, holder)
 }
 
 fn written(path: &Path) -> String {
@@ -119,6 +188,22 @@ mod tests {
         take(data.path()).unwrap();
     }
 
+    #[test]
+    fn what_a_killed_process_has_forked_is_waited_for() {
+        let data = tempfile::tempdir().unwrap();
+        let mut dead = std::process::Command::new("true").spawn().unwrap();
+        dead.wait().unwrap();
+        let forked = take(data.path()).unwrap();
+        std::fs::write(data.path().join(FILE), format!("{}\n", dead.id())).unwrap();
+        let next = std::thread::spawn({
+            let data = data.path().to_owned();
+            move || take(&data)
+        });
+        drop(forked);
+        next.join().unwrap().unwrap();
+        assert_eq!(holder(data.path()).unwrap(), None);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_wait_for_a_process_that_hangs_says_who_it_is_and_ends() {
         let data = tempfile::tempdir().unwrap();
@@ -126,11 +211,17 @@ mod tests {
         let (begun, mut out) = (Instant::now(), Vec::new());
         let refused = wait(data.path(), &mut out).await.unwrap_err().to_string();
         let pid = std::process::id();
-        assert_eq!(refused, format!("pid {pid} does not end; `sudo kill -9 {pid}` ends it and spares its VMs"));
+        let told = format!(
+            "pid {pid} does not end; `sudo kill -9 {pid}` ends it and spares its VMs, then run this command again"
+        );
+        assert_eq!(refused, told);
         assert!(begun.elapsed() < LONGEST + TELL);
         let said = String::from_utf8(out).unwrap();
         assert_eq!(said.lines().count(), 5, "{said}");
-        assert!(said.starts_with(&format!("waiting for pid {pid} to end, 10 s by now\n")), "{said}");
+        assert!(
+            said.starts_with(&format!("waiting for `orlop up` with pid {pid} to end, for 10 s so far\n")),
+            "{said}"
+        );
 
         // One that ends in time is followed at once, in silence.
         let (begun, mut out) = (Instant::now(), Vec::new());
@@ -139,7 +230,18 @@ mod tests {
             drop(first);
         };
         let (waited, ()) = tokio::join!(wait(data.path(), &mut out), ends);
-        waited.unwrap();
+        let stopping = waited.unwrap();
         assert!(begun.elapsed() <= TELL / 2 + LOOK && out.is_empty());
+
+        // Another `orlop down` is nobody to stop, and has its time.
+        assert_eq!(holder(data.path()).unwrap(), None);
+        let refused = take(data.path()).unwrap_err().to_string();
+        assert!(refused.ends_with(&format!("in use by `orlop down` with pid {pid}")), "{refused}");
+        let ends = async {
+            sleep(LONGEST * 5).await;
+            drop(stopping);
+        };
+        let (waited, ()) = tokio::join!(wait(data.path(), &mut out), ends);
+        waited.unwrap();
     }
 }

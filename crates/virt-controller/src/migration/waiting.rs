@@ -50,7 +50,8 @@ impl Making<'_> {
         }
         if let Some(BackOff { failures, until, rest }) = self.back_off() {
             let name = self.seen.migration.spec.vmi_name.as_deref().unwrap_or_default();
-            let (seconds, since) = (rest.as_secs(), if failures == 1 { "one has" } else { "several in a row have" });
+            let (seconds, since) =
+                (rest.as_secs_f64().ceil(), if failures == 1 { "one has" } else { "several in a row have" });
             let message =
                 format!("The migration of VMI [{name}] waits for {seconds} seconds, because {since} failed before it.");
             self.tell_once(format!("back-off until {until}"), "MigrationBackoff", message);

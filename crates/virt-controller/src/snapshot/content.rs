@@ -16,7 +16,7 @@ use super::{AGAIN, GoOn, Making, Quiet, has_agent, is_created, is_paused, stoppe
 use crate::vmi::Event;
 
 /// Why the disks of a guest are not copied that goes on as soon as its disk lets it, which may be between two copies.
-const WAITS_FOR_DISK: &str = "the guest stands still because a disk of it failed, and may go on at any time; \
+const WAITS_FOR_DISK: &str = "the guest stands still because one of its disks failed, and may go on at any time; \
     mend the disk or stop the VM, and the snapshot goes on";
 
 /// What the VolumeSnapshots of a content have come to.

@@ -125,7 +125,12 @@ pub(crate) fn doomed(name: &str, known: &Known<'_>, vm: Option<&OwnerReference>)
             }),
             _ => false,
         };
-        is_earlier.then(|| format!("the {kind} {name} goes with an earlier {} of the name {}", owner.kind, owner.name))
+        is_earlier.then(|| {
+            format!(
+                "the {kind} {name} belongs to an earlier {} named {} and is about to be deleted",
+                owner.kind, owner.name
+            )
+        })
     })
 }
 
@@ -337,7 +342,7 @@ mod tests {
             (
                 Some(Some(volume(&stays, "d-old", old))),
                 claim(&stays, of_volume("d-old")),
-                Some("the DataVolume d goes with an earlier VirtualMachine of the name farm-0"),
+                Some("the DataVolume d belongs to an earlier VirtualMachine named farm-0 and is about to be deleted"),
             ),
             (
                 Some(Some(volume(&going, "d-old", new))),
@@ -347,17 +352,19 @@ mod tests {
             (
                 Some(Some(volume(&stays, "d-new", new))),
                 claim(&stays, of_volume("d-old")),
-                Some("the PersistentVolumeClaim d goes with an earlier DataVolume of the name d"),
+                Some("the PersistentVolumeClaim d belongs to an earlier DataVolume named d and is about to be deleted"),
             ),
             (
                 Some(None),
                 claim(&stays, of_volume("d-old")),
-                Some("the PersistentVolumeClaim d goes with an earlier DataVolume of the name d"),
+                Some("the PersistentVolumeClaim d belongs to an earlier DataVolume named d and is about to be deleted"),
             ),
             (
                 Some(None),
                 claim(&stays, old),
-                Some("the PersistentVolumeClaim d goes with an earlier VirtualMachine of the name farm-0"),
+                Some(
+                    "the PersistentVolumeClaim d belongs to an earlier VirtualMachine named farm-0 and is about to be deleted",
+                ),
             ),
             (None, claim(&going, None), Some("the PersistentVolumeClaim d is being deleted")),
         ];

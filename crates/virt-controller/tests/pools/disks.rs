@@ -63,7 +63,7 @@ async fn a_vm_that_is_made_again_never_starts_on_the_disk_that_goes() {
     sleep(Duration::from_secs(60)).await;
     assert_eq!(instances(&world).await.len(), 0, "nobody starts on it");
     let told = api::conditions::find(waits.status.as_ref().unwrap().conditions.as_deref(), "Provisioning").unwrap();
-    let message = "the DataVolume root-0 goes with an earlier VirtualMachine of the name farm-0";
+    let message = "the DataVolume root-0 belongs to an earlier VirtualMachine named farm-0 and is about to be deleted";
     assert_eq!(told.message.as_deref(), Some(message));
     // The collector takes the data volume, and then its claim.
     volumes(&world).delete("root-0", &DeleteParams::default()).await.unwrap();

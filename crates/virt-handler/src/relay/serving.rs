@@ -118,12 +118,11 @@ impl Strangers {
 
     fn admit(&self, address: IpAddr) -> Option<Stranger> {
         let mut counts = self.counts();
-        let is_full = counts.values().sum::<usize>() >= MOST;
-        let count = counts.entry(address).or_default();
-        if is_full || *count >= STRANGERS {
+        let of_this = counts.get(&address).copied().unwrap_or_default();
+        if of_this >= STRANGERS || counts.values().sum::<usize>() >= MOST {
             return None;
         }
-        *count += 1;
+        counts.insert(address, of_this + 1);
         Some(Stranger { all: self.clone(), address })
     }
 }

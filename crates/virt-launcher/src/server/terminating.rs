@@ -16,7 +16,7 @@ impl Service {
     ///
     /// # Guarantees
     /// - A guest between two launchers keeps its launcher until it is known where it goes on, or the time is over: the other launcher
-    ///   may not have all of it yet.
+    ///   may not have all of it yet, or this one may be about to be given it.
     pub async fn terminate(&self, grace: Duration) -> bool {
         let (handle, usual) = match &*self.inner.slot.lock().await {
             Slot::Taken { guest, .. } => (guest.handle.clone(), guest.grace),
@@ -38,13 +38,13 @@ async fn asked_to_end(mut domain: watch::Receiver<Domain>, ask: impl AsyncFn() -
     loop {
         // What changes from here on is seen below.
         domain.mark_unchanged();
-        match ask().await {
-            Err(RequestError::Denied(Denied::Away)) => {
-                tracing::info!("the guest is on its way; waiting for where it goes on");
-            }
-            // What QEMU did not do now, the end of the grace period does.
-            Ok(()) | Err(_) => break,
+        // All of it is here, and the other launcher may have promised it already: asked now, it would only be killed.
+        let is_loaded = domain.borrow().state == State::Loaded;
+        // What QEMU did not do now, the end of the grace period does.
+        if !is_loaded && !matches!(ask().await, Err(RequestError::Denied(Denied::Away))) {
+            break;
         }
+        tracing::info!("the guest is on its way; waiting for where it goes on");
         if domain.changed().await.is_err() {
             return;
         }
@@ -70,6 +70,14 @@ mod tests {
     }
 
     impl Guest {
+        fn arrived() -> Self {
+            let mut life = Lifecycle::arrival("m");
+            life.up();
+            life.told(Told::Migrated);
+            let domain = watch::Sender::new(life.domain().clone());
+            Self { life: Mutex::new(life), domain }
+        }
+
         fn parted() -> Self {
             let mut life = Lifecycle::boot(false);
             life.told(Told::Resumed);
@@ -95,6 +103,22 @@ mod tests {
             asked_to_end(self.domain.subscribe(), ask).await;
             self.domain.borrow().state.clone()
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_has_arrived_is_asked_once_it_may_run_here() {
+        let arrived = Guest::arrived();
+        let is_taken = async {
+            sleep(Duration::from_secs(20)).await;
+            assert_eq!(arrived.domain.borrow().state, State::Loaded, "nobody has ended it");
+            let take = Wish::Take { from: "m".into(), paused: None };
+            arrived.does(|life| life.request(&take, Instant::now())).unwrap();
+            arrived.does(|life| Ok(life.told(Told::Resumed))).unwrap();
+            sleep(Duration::from_secs(5)).await;
+            assert_eq!(arrived.domain.borrow().state, State::Stopping, "it was asked");
+            arrived.does(|life| Ok(life.tick(Instant::now()))).unwrap();
+        };
+        assert_eq!(tokio::join!(arrived.terminated(), is_taken).0, State::Ended(End::Killed));
     }
 
     #[tokio::test(start_paused = true)]

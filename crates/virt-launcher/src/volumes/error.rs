@@ -7,7 +7,7 @@ use storage::cache::CacheError;
 use storage::disk::DiskError;
 use storage::iso::IsoError;
 use storage::mounted::MountedError;
-use storage::pull::PullError;
+use storage::pull::{ManifestError, PullError};
 use storage::qcow2::Qcow2Error;
 
 use crate::boot;
@@ -130,6 +130,8 @@ fn is_pulled_later(error: &PullError) -> bool {
         PullError::Inspect { source, .. } => is_made_later(source),
         PullError::Digest { .. } | PullError::Length { .. } | PullError::Interrupted => true,
         PullError::Unpack { source, .. } => source.is_retryable(),
+        // A registry that is being maintained, or what stands before it, answers with a page.
+        PullError::Manifest { source: ManifestError::Json(_), .. } => true,
         PullError::Folder(_) | PullError::Manifest { .. } | PullError::Refused { .. } => false,
     }
 }

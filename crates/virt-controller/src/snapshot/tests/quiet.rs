@@ -37,7 +37,7 @@ fn a_guest_that_a_failed_disk_has_stopped_is_not_copied() {
         }
         assert!(bench.content.is_some() && bench.copies.is_empty());
         let told = bench.snapshot.as_ref().map(|one| one["status"]["error"]["message"].clone()).unwrap_or_default();
-        assert!(told.as_str().is_some_and(|told| told.contains("a disk of it failed")), "{told}");
+        assert!(told.as_str().is_some_and(|told| told.contains("one of its disks failed")), "{told}");
         let mut late = bench.clone();
         bench.pause_by(None);
         bench.settle();

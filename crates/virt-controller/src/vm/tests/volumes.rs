@@ -65,7 +65,7 @@ fn a_vm_waits_for_the_end_of_the_disk_of_its_predecessor() {
         let told = api::conditions::find(told.status.as_ref().unwrap().conditions.as_deref(), "Provisioning").unwrap();
         assert_eq!(
             told.message.as_deref(),
-            Some("the DataVolume d goes with an earlier VirtualMachine of the name v"),
+            Some("the DataVolume d belongs to an earlier VirtualMachine named v and is about to be deleted"),
             "{source}"
         );
         // It is gone: there is one of its own now.
