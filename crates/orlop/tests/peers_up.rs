@@ -27,7 +27,8 @@ const EXAMPLES: [(&str, &str); 2] =
 fn main() -> std::process::ExitCode {
     let harness = Harness::default().needing(&[Need::Peers, Need::Root, Need::Qemu, Need::Guest]);
     let all = tests![kubectl_sees_and_steers_what_runs_here, kubectl_drain_moves_every_guest_of_a_node];
-    harness.on_own_machine().run(all)
+    // Both make the same bridge.
+    harness.on_own_machine().one_by_one().run(all)
 }
 
 type Step = fn(&Kubectl<'_>) -> Result<()>;
