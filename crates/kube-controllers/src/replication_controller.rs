@@ -28,6 +28,7 @@ pub fn start(context: &Context, workers: usize) -> Started {
 
 impl Replicated for ReplicationController {
     const COUNTS_TERMINATING: bool = false;
+    const COMPONENT: &'static str = "replication-controller";
 
     fn as_set(&self) -> Cow<'_, ReplicaSet> {
         Cow::Owned(ReplicaSet {

@@ -42,7 +42,7 @@ pub(crate) fn start_for<K: Replicated>(kit: Kit, context: &Context, workers: usi
         expected: kit.expected(),
         taken_names: kit.remembers("names of others' pods"),
         failures: kit.remembers("failure"),
-        recorder: context.recorder.clone(),
+        recorder: context.recorder.of(K::COMPONENT),
         now: context.now.clone(),
     };
     let (sets, pods) = (controller.sets.clone(), controller.pods.clone());

@@ -22,6 +22,8 @@ pub trait Replicated:
 {
     /// Whether its status counts the pods that are on their way out: the older kind has no field for them.
     const COUNTS_TERMINATING: bool;
+    /// Who its events are by, as Kubernetes has it.
+    const COMPONENT: &'static str;
 
     /// The replica set that it is, or that it stands for.
     fn as_set(&self) -> Cow<'_, ReplicaSet>;
@@ -33,6 +35,7 @@ pub trait Replicated:
 
 impl Replicated for ReplicaSet {
     const COUNTS_TERMINATING: bool = true;
+    const COMPONENT: &'static str = "replicaset-controller";
 
     fn as_set(&self) -> Cow<'_, ReplicaSet> {
         Cow::Borrowed(self)
