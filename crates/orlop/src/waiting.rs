@@ -71,6 +71,32 @@ impl Outlook {
     }
 }
 
+/// Since when a VM does not go on or is gone, and until when that is doubted.
+#[derive(Default)]
+struct Doubts {
+    since: Option<Instant>,
+    until: Option<Instant>,
+    was_gone: bool,
+}
+
+impl Doubts {
+    /// Whether it is not to be believed yet.
+    fn holds(&mut self, outlook: &Outlook) -> bool {
+        let is_gone = *outlook == Outlook::Gone;
+        // Whoever replaces a VM that waits deletes it first.
+        if self.was_gone != is_gone {
+            *self = Self { was_gone: is_gone, ..Self::default() };
+        }
+        let Some(doubt) = outlook.doubt() else {
+            (self.since, self.until) = (None, None);
+            return false;
+        };
+        let since = *self.since.get_or_insert_with(Instant::now);
+        self.until = Some(since + doubt);
+        since.elapsed() < doubt
+    }
+}
+
 /// The nodes that could take a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Nodes {
@@ -107,12 +133,10 @@ pub(crate) async fn until_running(
     let begun = Instant::now();
     let mut followed = Followed::begin(client, which);
     let mut told = String::new();
-    // Since when it does not go on or is gone, and until when that is doubted.
-    let mut stuck: Option<(Instant, Instant)> = None;
-    let mut was_gone = false;
+    let mut stuck = Doubts::default();
     loop {
         let end = begun + patience;
-        let until = stuck.map_or(end, |(_, until)| end.min(until));
+        let until = stuck.until.map_or(end, |until| end.min(until));
         match tokio::time::timeout_at(until, followed.change()).await {
             Ok(changed) => changed?,
             Err(_) if Instant::now() < end => {}
@@ -131,20 +155,8 @@ pub(crate) async fn until_running(
             Outlook::Gone if !followed.is_complete() => Outlook::Goes,
             outlook => outlook,
         };
-        // Whoever replaces a VM that waits deletes it first.
-        if was_gone != (outlook == Outlook::Gone) {
-            was_gone = !was_gone;
-            stuck = None;
-        }
-        match outlook.doubt() {
-            None => stuck = None,
-            Some(doubt) => {
-                let since = stuck.map_or_else(Instant::now, |(since, _)| since);
-                stuck = Some((since, since + doubt));
-                if since.elapsed() < doubt {
-                    continue;
-                }
-            }
+        if stuck.holds(&outlook) {
+            continue;
         }
         match outlook {
             Outlook::Goes => {}
