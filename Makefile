@@ -44,7 +44,7 @@ test-fast: toolchain ## run the tests that need neither root nor QEMU
 .PHONY: test-peers
 test-peers: test-packages peers ## run the tests that need the real Kubernetes programs
 	@guest/build > /dev/null
-	ORLOP_PEERS=$$(e2e/peers/build --dir) .ci/suites 'peers_*' --include-ignored $(if $(SKIP),--skip $(SKIP))
+	ORLOP_PEERS=$$(e2e/peers/build --dir) .ci/suites 'peers_*' --include-ignored $(foreach name,$(SKIP),--skip $(name))
 
 .PHONY: peers
 peers: test-packages ## build the Kubernetes programs that tests compare Orlop with, once

@@ -59,6 +59,7 @@ const MOVED: [&str; 5] = ["one", "two", "three", "four", "five"];
 fn kubectl_drain_moves_every_guest_of_a_node() -> Result<()> {
     let machine = TestHost::with(&["--nodes", "2"])?;
     let kubectl = Kubectl(&machine);
+    kubectl.ok(&["wait", "--for=create", WAIT, "node/here-0", "node/here-1"])?;
     // All begin on the same node.
     kubectl.ok(&["cordon", "here-1"])?;
     for name in MOVED {
